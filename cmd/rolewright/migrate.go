@@ -34,8 +34,11 @@ func newMigrateCommand() *cobra.Command {
 	return cmd
 }
 
-// imageHome is where an image of ansible-operator has the content.
-const imageHome = "/opt/ansible"
+// Where an image of ansible-operator, and one of helm-operator, has the content.
+const (
+	imageHome  = "/opt/ansible"
+	chartsHome = "/opt/helm"
+)
 
 // migrateOptions are the flags of migrate report and migrate apply.
 type migrateOptions struct {
@@ -96,7 +99,7 @@ func (o *migrateOptions) known() migrate.Options {
 		LookupEnv: func(name string) (string, bool) {
 			switch {
 			case name == "HOME":
-				return imageHome, true
+				return o.home(), true
 			case o.image == "":
 				return os.LookupEnv(name)
 			case name == envCollectionsPath:
@@ -160,6 +163,14 @@ func (o *migrateOptions) report(cmd *cobra.Command, args []string) error {
 	return err
 }
 
+// home is where the image has the content.
+func (o *migrateOptions) home() string {
+	if o.image != "" && !exists(filepath.Join(o.image, imageHome)) && exists(filepath.Join(o.image, chartsHome)) {
+		return chartsHome
+	}
+	return imageHome
+}
+
 // dir is the directory of the project.
 func (o *migrateOptions) dir(args []string) (string, error) {
 	switch {
@@ -171,7 +182,7 @@ func (o *migrateOptions) dir(args []string) (string, error) {
 			return "", err
 		}
 		o.image = absolute // what is below it is looked for from elsewhere, too
-		return filepath.Join(absolute, imageHome), nil
+		return filepath.Join(absolute, o.home()), nil
 	case len(args) > 0:
 		return args[0], nil
 	}

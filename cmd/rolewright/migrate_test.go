@@ -316,6 +316,15 @@ func TestMigrateReport_OfAnImageAndADeployment(t *testing.T) {
 	if want := "DROP-IN: yes, 1 unread\n\n.: unread: the entrypoint and the environment of an image are not among its files [RW641]\n"; code != 0 || !strings.HasPrefix(stdout, want) {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
+	writeProject(t, map[string]string{
+		"image/opt/helm/watches.yaml":                "- {version: v1, group: example.com, kind: Tea, chart: helm-charts/tea}\n",
+		"image/opt/helm/helm-charts/tea/Chart.yaml":  "{apiVersion: v2, name: tea, version: 0.1.0}\n",
+		"image/opt/helm/helm-charts/tea/values.yaml": "{}\n",
+	})
+	code, stdout, stderr = invoke("rolewright", "migrate", "report", "--root", "image")
+	if !strings.HasPrefix(stdout, "DROP-IN: ") { // whether the program for charts is here or not
+		t.Errorf("of helm-operator: code %d\n%s%s", code, stdout, stderr)
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apps/v1/namespaces/kitchen/deployments/tea" {
 			http.NotFound(w, r)
