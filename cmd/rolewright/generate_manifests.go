@@ -54,6 +54,9 @@ taken in place of the usual ones.`,
 			if err != nil {
 				return usage(err)
 			}
+			if err := checkChartOutput(output, files["Chart.yaml"]); err != nil {
+				return usage(err)
+			}
 			return replaceDirectory(cmd, output, "Chart.yaml", files)
 		},
 	}
@@ -92,7 +95,7 @@ The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
 			if err != nil {
 				return usage(err)
 			}
-			if err := replaceDirectory(cmd, "bundle", "metadata/annotations.yaml", files); err != nil {
+			if err := replaceDirectory(cmd, "bundle", "metadata/annotations.yaml", files, "manifests", "metadata"); err != nil {
 				return err
 			}
 			return os.WriteFile("bundle.Dockerfile", dockerfile, 0o644)
@@ -187,16 +190,42 @@ func projectVersion(given string) (string, error) {
 	return chart.Version, nil
 }
 
-// replaceDirectory writes a directory again. What is there has to be one that was
+// checkChartOutput refuses a directory with a chart that people write: config/chart, and one of another name.
+func checkChartOutput(dir string, made []byte) error {
+	if same(dir, chartSources) {
+		return fmt.Errorf("--output %s: this is what is written by hand; give another directory", dir)
+	}
+	there, err := os.ReadFile(filepath.Join(dir, "Chart.yaml"))
+	if err != nil {
+		return nil //nolint:nilerr // replaceDirectory looks at it
+	}
+	var was, is struct {
+		Name string `json:"name"`
+	}
+	if err := yaml.Unmarshal(made, &is); err != nil {
+		return err
+	}
+	if yaml.Unmarshal(there, &was) != nil || was.Name != is.Name {
+		return fmt.Errorf("--output %s: its chart is %q, and not %q, which is made: remove it, or give another directory", dir, was.Name, is.Name)
+	}
+	return nil
+}
+
+// replaceDirectory writes a directory again, or only parts of it. What is there has to be one that was
 // made before, which has the marker.
-func replaceDirectory(cmd *cobra.Command, dir, marker string, files map[string][]byte) error {
+func replaceDirectory(cmd *cobra.Command, dir, marker string, files map[string][]byte, parts ...string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
 			return usage(fmt.Errorf("%s exists, and has no %s: it was not made by this command; remove it, or give another directory", dir, marker))
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return err
+	if len(parts) == 0 {
+		parts = []string{"."}
+	}
+	for _, part := range parts {
+		if err := os.RemoveAll(filepath.Join(dir, part)); err != nil {
+			return err
+		}
 	}
 	for name, data := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))

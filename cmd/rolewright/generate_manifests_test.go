@@ -1,0 +1,35 @@
+package main
+
+import (
+	"io"
+	"os"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// What people have written is not written over by a chart or a bundle.
+func TestGenerateChartAndBundle_LeaveWhatIsOfOthers(t *testing.T) {
+	writeProject(t, map[string]string{
+		"other/Chart.yaml":          "name: other\n",
+		"made/Chart.yaml":           "name: shop\n",
+		"bundle/metadata/old.yaml":  "",
+		"bundle/tests/own.yaml":     "",
+		"bundle/metadata/mark.yaml": "",
+	})
+	for dir, refused := range map[string]bool{"other": true, "./config/chart": true, "made": false, "none": false} {
+		if err := checkChartOutput(dir, []byte("name: shop\n")); (err != nil) != refused {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	cmd := &cobra.Command{}
+	cmd.SetErr(io.Discard)
+	must.Do(t, replaceDirectory(cmd, "bundle", "metadata/mark.yaml", map[string][]byte{"metadata/new.yaml": nil}, "manifests", "metadata"))
+	for path, want := range map[string]bool{"bundle/tests/own.yaml": true, "bundle/metadata/old.yaml": false, "bundle/metadata/new.yaml": true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
