@@ -58,7 +58,7 @@ func (o *filesOptions) write(files []scaffold.File, notes []string, next string)
 			counted(len(different), "file exists", "files exist"), differ(len(different)), strings.Join(pathsOf(different), ", ")))
 	}
 	if err != nil {
-		return usage(fmt.Errorf("%w; nothing was written", err))
+		return usage(err)
 	}
 	var all []fileJSON
 	same := true

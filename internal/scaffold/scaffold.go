@@ -70,7 +70,8 @@ func (d *Differs) Diff() string { return unified.Diff(d.Path, d.Path+" (new)", d
 
 // Write writes the files into the directory, all or none: with force also over
 // others. A file that has the text already is left alone. A link in the directory
-// that leads out of it is an error.
+// that leads out of it is an error. The error of a disk that is full, or the like, says
+// what is written all the same.
 func Write(dir string, files []File, force bool) ([]Change, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -110,10 +111,24 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 			if absolute, e := filepath.Abs(dir); e == nil {
 				dir = absolute
 			}
-			return nil, fmt.Errorf("write into %s: %w", dir, err)
+			return nil, fmt.Errorf("write into %s: %w; %s", dir, err, written(changes[:i]))
 		}
 	}
 	return changes, nil
+}
+
+// written says which files were, for an error.
+func written(changes []Change) string {
+	var paths []string
+	for _, c := range changes {
+		if c.Did != "unchanged" {
+			paths = append(paths, c.Path)
+		}
+	}
+	if len(paths) == 0 {
+		return "nothing was written"
+	}
+	return "written before it: " + strings.Join(paths, ", ")
 }
 
 func write(root *os.Root, f File) error {

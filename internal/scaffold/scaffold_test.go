@@ -323,6 +323,14 @@ func TestWrite_IsAllOrNothing(t *testing.T) {
 	}
 }
 
+// Where the second file cannot be written, the error names the first.
+func TestWrite_SaysWhatIsWritten(t *testing.T) {
+	_, err := Write(t.TempDir(), []File{{Path: "a", Text: "x"}, {Path: "a/b", Text: "x"}}, false)
+	if err == nil || !strings.HasSuffix(err.Error(), "; written before it: a") {
+		t.Error(err)
+	}
+}
+
 // A project that operator-sdk has made has lists without indentation.
 func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
 	const marker = "# +kubebuilder:scaffold:x"
