@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -85,6 +86,22 @@ func (l *listing) List(ctx context.Context, options metav1.ListOptions) (*corev1
 		item.Labels = with(item.Labels, map[string]string{labelRecord: item.Name})
 	}
 	return list, nil
+}
+
+// annotationOwned tells the API proxy with "none" whose an object is.
+const annotationOwned = "rolewright.dev/owner"
+
+// Create has a record belong to no object: with a foreground deletion the garbage collector would take it
+// before the finalizer has read it.
+func (l *listing) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
+	secret.Annotations = with(secret.Annotations, map[string]string{annotationOwned: "none"})
+	return l.SecretInterface.Create(ctx, secret, options)
+}
+
+// Update has the same of a record, whose owner goes then.
+func (l *listing) Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error) {
+	secret.Annotations = with(secret.Annotations, map[string]string{annotationOwned: "none"})
+	return l.SecretInterface.Update(ctx, secret, options)
 }
 
 // load reads the revisions of the release. Its name and namespace are not what they say: an upgrade
@@ -175,6 +192,17 @@ func (h *handler) history() ([]*v1.Release, error) {
 	}
 	releaseutil.SortByRevision(revisions)
 	return revisions, nil
+}
+
+// recorded is the release that the status of the object has, where its records are gone: those of a namespace that is
+// deleted go first. It is not trusted, and has no hooks. It is nil if there is none.
+func (h *handler) recorded() (*v1.Release, error) {
+	manifest, _, _ := unstructured.NestedString(h.in.Object.Object, "status", "deployedRelease", "manifest")
+	if manifest == "" {
+		return nil, nil
+	}
+	rel := &v1.Release{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Version: 1, Manifest: manifest, Info: &v1.Info{Status: common.StatusDeployed}}
+	return rel, h.records.Memory.Create(recordOf(rel.Name, rel.Version), rel)
 }
 
 // deployedOf is the last revision that is deployed; nil if none is. If the record of that was deleted, or Helm was killed

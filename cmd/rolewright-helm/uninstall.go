@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
@@ -18,25 +19,24 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}
-	if len(history) == 0 {
-		note("Release not found")
-		return result{}, nil
-	}
-	last := history[len(history)-1]
-	if is := last.Chart; is != nil {
-		h.chartName = is.Name()
-		if want := h.in.settings.Chart; want != "" {
-			if chart, err := h.load(); err == nil && chart.Name() != h.chartName {
-				note("the release %s is of the chart %s and stays: it is not this object's", h.name(), h.chartName)
-				return result{}, nil
-			}
+	var last *release.Release
+	if len(history) > 0 {
+		last = history[len(history)-1]
+		if last.Chart != nil && !h.isOf(last.Chart) {
+			return result{}, nil
 		}
-	}
-	if h.trusted, err = h.sealed(last); err == nil && !h.trusted {
-		err = h.distrust(last, h.freshHooks(ctx, last))
+		if h.trusted, err = h.sealed(last); err == nil && !h.trusted {
+			err = h.distrust(last, h.freshHooks(ctx, last))
+		}
+	} else if last, err = h.recorded(); err == nil && last != nil {
+		err = h.distrust(last, nil)
 	}
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
+	}
+	if last == nil || len(history) == 0 && last.Manifest == "" {
+		note("Release not found")
+		return result{}, nil
 	}
 	h.reports.progress("Uninstall the release %s", h.name())
 	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
@@ -52,6 +52,20 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
 	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
 	return result{changed: true}, nil
+}
+
+// isOf tells whether a release is of the chart of the watch, if that can be loaded.
+func (h *handler) isOf(has *v2.Chart) bool {
+	h.chartName = has.Name()
+	if h.in.settings.Chart == "" {
+		return true
+	}
+	chart, err := h.load()
+	if err != nil || chart.Name() == h.chartName {
+		return true
+	}
+	note("the release %s is of the chart %s and stays: it is not this object's", h.name(), h.chartName)
+	return false
 }
 
 // freshHooks are the hooks that the chart has now, if it renders.

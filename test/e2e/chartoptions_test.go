@@ -201,7 +201,7 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("the definition after the release: %s", m.definition())
 	}
 
-	// Records get their owner as they are written: patching Secrets takes a permission that operators of charts do not have.
+	// No record is patched: that takes a permission that operators of charts do not have.
 	for _, request := range s.written() {
 		if strings.HasPrefix(request, "patch ") && strings.Contains(request, "/secrets/sh.helm.release.") {
 			t.Errorf("a record is patched: %s", request)
