@@ -131,6 +131,14 @@ func (c *cluster) get(at string) *unstructured.Unstructured {
 	return c.objects[at]
 }
 
+// change changes the object at a path.
+func (c *cluster) change(at string, change func(is *unstructured.Unstructured)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c.objects[at])
+	c.clean(at)
+}
+
 // clean removes an object that is deleted, and that nothing holds.
 func (c *cluster) clean(at string) {
 	if is := c.objects[at]; is.GetDeletionTimestamp() != nil && len(is.GetFinalizers()) == 0 {

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // uninstall removes the release before its object goes. It needs neither the chart nor the
@@ -39,15 +44,23 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 		return result{}, nil
 	}
 	h.reports.progress("Uninstall the release %s", h.name())
-	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
-		h.conditions(condition{kind: deployed, status: "False", reason: "UninstallSuccessful", message: "Waiting until all resources are deleted."})
+	wait, _ := h.in.annotated("uninstall-wait", false)
+	if !wait || last.Info.Status != common.StatusUninstalled {
+		err = h.remove(ctx, wait)
 	}
-	_, err = h.uninstaller().Run(h.name())
-	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
-		if ctx.Err() != nil {
-			return result{}, fmt.Errorf("the uninstallation was stopped: %w", err)
+	if err == nil && wait {
+		var left []string
+		if left, err = h.leaving(last); err == nil && len(left) > 0 {
+			h.conditions(condition{kind: deployed, status: "False", reason: "UninstallSuccessful", message: "Waiting until all resources are deleted."})
+			soon := min(max(time.Since(last.Info.Deleted)/4, 5*time.Second), time.Minute)
+			return result{changed: true, waiting: "Waiting until all resources are deleted: " + named(left), requeue: soon}, nil
 		}
-		return result{}, h.fail(releaseFailed, "UninstallError", cause(err))
+		if err == nil {
+			err = h.remove(ctx, false) // its records
+		}
+	}
+	if err != nil {
+		return result{}, err
 	}
 	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
 	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
@@ -81,12 +94,42 @@ func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*releas
 	return wanted.hooks
 }
 
-// uninstaller waits, where the object asks for it, until the objects of the release are gone.
+// remove has Helm uninstall the release. Its records are kept where a further run has to see what is left.
+func (h *handler) remove(ctx context.Context, keep bool) error {
+	uninstall := h.uninstaller()
+	uninstall.KeepHistory = keep
+	_, err := uninstall.Run(h.name())
+	switch {
+	case err == nil || errors.Is(err, driver.ErrReleaseNotFound):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("the uninstallation was stopped: %w", err)
+	}
+	return h.fail(releaseFailed, "UninstallError", cause(err))
+}
+
+// leaving are the objects of a release that are deleted, and still there.
+func (h *handler) leaving(is *release.Release) ([]string, error) {
+	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
+	if err != nil {
+		return nil, h.fail(releaseFailed, "UninstallError", cause(err))
+	}
+	var left []string
+	for _, info := range list {
+		err := info.Get()
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, h.fail(releaseFailed, "UninstallError", fmt.Errorf("%s: %w", describe(info), cause(err)))
+		}
+		if obj, ok := info.Object.(metav1.Object); err == nil && ok && obj.GetDeletionTimestamp() != nil {
+			left = append(left, describe(info))
+		}
+	}
+	return left, nil
+}
+
+// uninstaller does not wait for what is deleted: when that takes longer than a run, Helm forgets the release.
 func (h *handler) uninstaller() *action.Uninstall {
 	uninstall := action.NewUninstall(h.config)
 	uninstall.DeletionPropagation, uninstall.Timeout, uninstall.WaitStrategy = "background", h.timeout, kube.HookOnlyStrategy
-	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
-		uninstall.WaitStrategy = kube.StatusWatcherStrategy
-	}
 	return uninstall
 }

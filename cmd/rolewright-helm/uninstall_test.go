@@ -1,7 +1,10 @@
 package main
 
 import (
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const chartOfTwo = `apiVersion: v1
@@ -35,5 +38,28 @@ func TestUninstall_RecordsGone(t *testing.T) {
 		if c.get(at) != nil {
 			t.Errorf("%s is left", at)
 		}
+	}
+}
+
+// With uninstall-wait, the object waits for what is being deleted as long as that takes, and the records go last.
+func TestUninstall_Wait(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	hold := func(finalizers ...string) {
+		c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.SetFinalizers(finalizers) })
+	}
+	hold("example.com/hold")
+	c.change(itself, func(is *unstructured.Unstructured) {
+		is.SetAnnotations(map[string]string{annotationPrefix + "uninstall-wait": "true"})
+	})
+	for range 2 {
+		if r, text, err := c.run("finalize"); err != nil || !strings.HasSuffix(r.waiting, ": ConfigMap ns/it") || r.requeue == 0 || c.get(record) == nil {
+			t.Fatalf("%v, %+v, record %v\n%s", err, r, c.get(record), text)
+		}
+	}
+	hold()
+	c.finalize()
+	if c.get(record) != nil || c.get(roles+"it") != nil {
+		t.Error("something is left")
 	}
 }
