@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -92,6 +93,8 @@ const (
 	annotationPolicy    = "helm.sh/resource-policy"
 	annotationName      = "meta.helm.sh/release-name"
 	annotationNamespace = "meta.helm.sh/release-namespace"
+	labelManagedBy      = "app.kubernetes.io/managed-by"
+	managedByHelm       = "Helm"
 )
 
 // marking is Helm's client, which marks what it builds of a manifest as helm-operator does.
@@ -112,6 +115,13 @@ func (m *marking) Build(reader io.Reader, validate bool) (kube.ResourceList, err
 		}
 	}
 	return list, nil
+}
+
+// Delete is Helm's, whose uninstallation says only that it has failed.
+func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
+	result, errs := m.Client.Delete(resources, policy)
+	m.h.undeleted = errors.Join(errs...)
+	return result, errs
 }
 
 // Update is Helm's. What leaves an object with the next revision is known from the one before; if that
@@ -175,7 +185,7 @@ func (h *handler) helmMarks(info *resource.Info) error {
 	if err != nil {
 		return err
 	}
-	obj.SetLabels(with(obj.GetLabels(), map[string]string{"app.kubernetes.io/managed-by": "Helm"}))
+	obj.SetLabels(with(obj.GetLabels(), map[string]string{labelManagedBy: managedByHelm}))
 	obj.SetAnnotations(with(obj.GetAnnotations(), map[string]string{
 		annotationName: h.name(), annotationNamespace: h.in.Object.GetNamespace(),
 	}))

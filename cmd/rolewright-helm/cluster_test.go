@@ -105,23 +105,17 @@ func (c *cluster) release(manifest string) {
 	rel := &release.Release{
 		Name: "it", Namespace: "ns", Version: 1, Manifest: manifest, Info: &release.Info{Status: common.StatusDeployed}, Labels: map[string]string{labelSalt: "s"},
 	}
-	try := func(err error) {
-		c.t.Helper()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	try(h.connect())
+	c.try(h.connect())
 	list, err := h.kube.Build(strings.NewReader(manifest), false)
-	try(err)
+	c.try(err)
 	for _, info := range list {
-		try(h.helmMarks(info))
+		c.try(h.helmMarks(info))
 	}
 	_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
-	try(err)
-	try(h.config.Releases.Create(rel))
+	c.try(err)
+	c.try(h.config.Releases.Create(rel))
 	h.trusted = true
-	try(h.writeDeployed(c.t.Context(), rel))
+	c.try(h.writeDeployed(c.t.Context(), rel))
 }
 
 // get is the object at a path; nil if there is none.
@@ -137,6 +131,14 @@ func (c *cluster) change(at string, change func(is *unstructured.Unstructured)) 
 	defer c.mu.Unlock()
 	change(c.objects[at])
 	c.clean(at)
+}
+
+// try fails the test with an error.
+func (c *cluster) try(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // clean removes an object that is deleted, and that nothing holds.

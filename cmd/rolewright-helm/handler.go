@@ -46,6 +46,8 @@ type handler struct {
 	nonDeterministic string
 	// logs are the ends of the logs of hooks that have failed.
 	logs string
+	// undeleted is why objects were not deleted.
+	undeleted error
 	// changes is what an upgrade changes in objects.
 	changes string
 	// differ are the names of objects that the deployed revision has otherwise than the chart.

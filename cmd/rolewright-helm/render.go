@@ -36,7 +36,8 @@ type rendered struct {
 
 // wanted is what the release should be: what the chart renders, which is what a revision has that was rendered of
 // the same chart and values. It finds out whether the revision is trusted.
-func (h *handler) wanted(ctx context.Context, is *release.Release) (_ rendered, err error) {
+func (h *handler) wanted(ctx context.Context, is *release.Release) (wanted rendered, err error) {
+	gone := false
 	if is != nil {
 		if h.trusted, err = h.sealed(is); err != nil {
 			return rendered{}, err
@@ -45,12 +46,20 @@ func (h *handler) wanted(ctx context.Context, is *release.Release) (_ rendered, 
 		if err != nil {
 			return rendered{}, err
 		}
-		if h.trusted && is.Labels[labelInputs] == inputs {
+		if h.trusted {
+			if gone, err = h.served(is); err != nil {
+				return rendered{}, err
+			}
+		}
+		if h.trusted && !gone && is.Labels[labelInputs] == inputs {
 			return rendered{manifest: is.Manifest, hooks: is.Hooks}, nil
 		}
 	}
 	h.reports.progress("Render the chart %s %s", h.chart.Name(), h.chart.Metadata.Version)
-	return h.render(ctx, is)
+	if wanted, err = h.render(ctx, is); err == nil && gone {
+		_, err = h.kube.Build(strings.NewReader(wanted.manifest), false) // else an upgrade would fail, and be rolled back, each time
+	}
+	return wanted, err
 }
 
 // render is the manifest, with the hooks, that the chart makes of the values now. For comparison with a

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/kube"
@@ -18,8 +19,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/discovery"
 )
 
 // Who may write Secrets in the namespace can forge a release. So what is in one counts only as
@@ -104,12 +108,12 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 			note("a document of revision %d cannot be read, and is left out: %v", is.Version, err)
 			continue
 		}
-		list, err := h.kube.Build(strings.NewReader(document), false)
-		if meta.IsNoMatchError(err) {
-			continue // its kind is gone, and it with it
-		}
+		list, gone, err := h.built(document)
 		if err != nil {
 			return fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
+		}
+		if gone {
+			continue // its kind is gone, and it with it
 		}
 		ours := true
 		for _, info := range list {
@@ -136,6 +140,97 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 		h.reports.event("Warning", "UnverifiedRelease", what)
 	}
 	return nil
+}
+
+// built are the objects of a document. Gone says that its kind is not served any more; an API that does not answer
+// now is an error.
+func (h *handler) built(document string) (list kube.ResourceList, gone bool, err error) {
+	list, err = h.kube.Build(strings.NewReader(document), false)
+	if !meta.IsNoMatchError(err) {
+		return list, false, err
+	}
+	_, _, failed := h.discovery.ServerGroupsAndResources()
+	groups, some := discovery.GroupDiscoveryFailedErrorGroups(failed)
+	if failed != nil && !some {
+		return nil, false, failed
+	}
+	for version, why := range groups {
+		if strings.Contains(err.Error(), strconv.Quote(version.String())) { // the error is in a list, which has no types
+			return nil, false, fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return nil, true, nil
+}
+
+// served leaves out of a revision what is of kinds that are not served any more, and tells whether there was any.
+func (h *handler) served(is *release.Release) (left bool, err error) {
+	if _, err := h.kube.Build(strings.NewReader(is.Manifest), false); !meta.IsNoMatchError(err) {
+		return false, err
+	}
+	var documents []string
+	for _, document := range split(is.Manifest) {
+		_, gone, err := h.built(document)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
+		case gone:
+			left = true
+		default:
+			documents = append(documents, document)
+		}
+	}
+	is.Manifest = join(documents)
+	return left, nil
+}
+
+// claim puts Helm's marks on the objects of a revision that lack some, as those that helm-operator has made again: Helm's
+// uninstallation passes over them, as over those that cannot be read, which is an error here.
+func (h *handler) claim(is *release.Release) error {
+	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
+	if err != nil {
+		return fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
+	}
+	for _, info := range list {
+		if obj, err := meta.Accessor(info.Object); err != nil || kept(obj) {
+			continue
+		}
+		if err := h.claimOne(info); err != nil {
+			return fmt.Errorf("%s: %w", describe(info), cause(err))
+		}
+	}
+	return nil
+}
+
+func (h *handler) claimOne(info *resource.Info) error {
+	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
+	live, err := helper.Get(info.Namespace, info.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	obj, err := meta.Accessor(live)
+	if err != nil {
+		return err
+	}
+	annotations := obj.GetAnnotations()
+	its := annotations[annotationName] == h.name() && annotations[annotationNamespace] == h.in.Object.GetNamespace()
+	if annotations[annotationName] != "" && !its || its && obj.GetLabels()[labelManagedBy] == managedByHelm {
+		return nil // another release's, or it has them
+	}
+	marks := &resource.Info{Object: &unstructured.Unstructured{}}
+	if err := h.helmMarks(marks); err != nil {
+		return err
+	}
+	patch, err := json.Marshal(marks.Object)
+	if err == nil {
+		_, err = helper.Patch(info.Namespace, info.Name, types.MergePatchType, patch, nil)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // ours tells whether an object is there, and carries the marks of the release: Helm's, those of

@@ -24,23 +24,11 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}
-	var last *release.Release
-	if len(history) > 0 {
-		last = history[len(history)-1]
-		if last.Chart != nil && !h.isOf(last.Chart) {
-			return result{}, nil
-		}
-		if h.trusted, err = h.sealed(last); err == nil && !h.trusted {
-			err = h.distrust(last, h.freshHooks(ctx, last))
-		}
-	} else if last, err = h.recorded(); err == nil && last != nil {
-		err = h.distrust(last, nil)
-	}
+	last, err := h.removable(ctx, history)
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}
-	if last == nil || len(history) == 0 && last.Manifest == "" {
-		note("Release not found")
+	if last == nil {
 		return result{}, nil
 	}
 	h.reports.progress("Uninstall the release %s", h.name())
@@ -65,6 +53,31 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
 	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
 	return result{changed: true}, nil
+}
+
+// removable is the revision to be uninstalled, with its objects known to be Helm's; nil if there is none.
+func (h *handler) removable(ctx context.Context, history []*release.Release) (last *release.Release, err error) {
+	if len(history) > 0 {
+		last = history[len(history)-1]
+		if last.Chart != nil && !h.isOf(last.Chart) {
+			return nil, nil
+		}
+		if h.trusted, err = h.sealed(last); err == nil && h.trusted {
+			_, err = h.served(last)
+		} else if err == nil {
+			err = h.distrust(last, h.freshHooks(ctx, last))
+		}
+	} else if last, err = h.recorded(); err == nil && last != nil {
+		err = h.distrust(last, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if last == nil || len(history) == 0 && last.Manifest == "" {
+		note("Release not found")
+		return nil, nil
+	}
+	return last, h.claim(last)
 }
 
 // isOf tells whether a release is of the chart of the watch, if that can be loaded.
@@ -104,6 +117,9 @@ func (h *handler) remove(ctx context.Context, keep bool) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("the uninstallation was stopped: %w", err)
+	}
+	if h.undeleted != nil {
+		err = fmt.Errorf("%w: %w", err, h.undeleted)
 	}
 	return h.fail(releaseFailed, "UninstallError", cause(err))
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,5 +63,97 @@ func TestUninstall_Wait(t *testing.T) {
 	c.finalize()
 	if c.get(record) != nil || c.get(roles+"it") != nil {
 		t.Error("something is left")
+	}
+}
+
+// fails makes a run that is to fail with a text, and to leave the record.
+func (c *cluster) fails(want string) {
+	c.t.Helper()
+	if r, text, err := c.run("finalize"); err == nil || !strings.Contains(err.Error(), want) || c.get(record) == nil {
+		c.t.Fatalf("%v, not %s; %+v, record %v\n%s", err, want, r, c.get(record), text)
+	}
+}
+
+// What cannot be read or deleted is left for the next try, which says why.
+func TestUninstall_Refused(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	for method, code := range map[string]int{http.MethodGet: http.StatusServiceUnavailable, http.MethodDelete: http.StatusForbidden} {
+		c.refuse = func(r *http.Request) int {
+			if r.Method == method && r.URL.Path == roles+"it" {
+				return code
+			}
+			return 0
+		}
+		c.fails("refused by the test")
+	}
+	c.refuse = nil
+	c.finalize()
+	if c.get(roles+"it") != nil {
+		t.Error("the ClusterRole is left")
+	}
+}
+
+// Objects that have only the marks of helm-operator, which makes them again without those of Helm, go with their release.
+func TestUninstall_MarksOfHelmOperator(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+	c.change(roles+"it", func(is *unstructured.Unstructured) {
+		is.SetLabels(nil)
+		is.SetAnnotations(map[string]string{annotationOwner: "ns/it", annotationOwnerType: "Kettle.demo.example.com"})
+	})
+	c.finalize()
+	if c.get(roles+"it") != nil {
+		t.Error("the ClusterRole is left")
+	}
+}
+
+// A kind that is not served any more holds no release; one whose API does not answer does.
+func TestUninstall_KindGone(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
+	c.refuse = func(r *http.Request) int {
+		if strings.HasPrefix(r.URL.Path, "/apis/cups.example.com") {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	c.fails("no matches for kind")
+	c.refuse = nil
+	delete(c.served, "cups.example.com/v1")
+	c.finalize()
+	if c.get(roles+"it") != nil {
+		t.Error("the ClusterRole is left")
+	}
+}
+
+// What a revision has of a kind that is not served any more is left out of it, and the chart is rendered again.
+func TestWanted_KindGone(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates/all.yaml"), chartOfTwo)
+	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
+	for _, gone := range []bool{false, true} {
+		h, _ := c.handler("reconcile")
+		c.try(h.connect())
+		history, err := h.history()
+		c.try(err)
+		c.try(h.prepare(history))
+		inputs, err := h.inputs()
+		c.try(err)
+		is := history[0]
+		is.Labels[labelInputs] = inputs
+		c.change(itself, func(o *unstructured.Unstructured) {
+			c.try(unstructured.SetNestedField(o.Object, h.sealOf(is), "status", "deployedRelease", "seal"))
+		})
+		h.in.Object = *c.get(itself)
+		if gone {
+			delete(c.served, "cups.example.com/v1")
+		}
+		wanted, err := h.wanted(t.Context(), is)
+		c.try(err)
+		if strings.Contains(wanted.manifest, "Cup") == gone || strings.Contains(is.Manifest, "Cup") == gone || !h.trusted {
+			t.Errorf("gone %t, trusted %t: wanted\n%s\nis\n%s", gone, h.trusted, wanted.manifest, is.Manifest)
+		}
 	}
 }
