@@ -68,8 +68,16 @@ func (h *handler) left() time.Duration {
 func (h *handler) name() string { return h.in.Object.GetName() }
 
 func (h *handler) act(ctx context.Context) (result, error) {
+	unnamed := !nameable(h.name())
+	if h.in.Run.Action == "finalize" && (unnamed || h.in.Object.GetNamespace() == "") {
+		return result{}, nil // it can have no release
+	}
 	if h.in.Object.GetNamespace() == "" {
 		return result{}, refusef("%s is cluster-scoped, and a release has to be in a namespace: make its kind namespaced (scope: Namespaced)", h.in.Object.GetKind())
+	}
+	if unnamed {
+		return result{}, h.fail(releaseFailed, "InstallError",
+			refusef("the name %q is none of a release: Helm allows 53 characters, lower-case letters, digits, - and .; make an object with another name", h.name()))
 	}
 	if err := h.connect(); err != nil {
 		return result{}, err
@@ -79,6 +87,9 @@ func (h *handler) act(ctx context.Context) (result, error) {
 	}
 	return h.reconcile(ctx)
 }
+
+// nameable tells whether a release can have a name.
+func nameable(name string) bool { return chartutil.ValidateReleaseName(name) == nil }
 
 func (h *handler) check() bool { return h.in.Run.Action == "check" }
 
@@ -128,10 +139,6 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 
 // prepare loads the chart and the values, and checks what needs no rendering.
 func (h *handler) prepare(history []*release.Release) (err error) {
-	name := h.name()
-	if err := chartutil.ValidateReleaseName(name); err != nil {
-		return refusef("the name %q is none of a release: Helm allows 53 characters, lower-case letters, digits, - and .; make an object with another name", name)
-	}
 	if h.chart, err = h.load(); err != nil {
 		return err
 	}
@@ -140,7 +147,7 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 		if other := history[len(history)-1].Chart; other != nil && other.Name() != h.chartName {
 			// No refusal: nothing tells when that one is gone.
 			return fmt.Errorf("duplicate release name: found existing release with name %q for chart %q; uninstall it (helm uninstall), or make an object with another name",
-				name, other.Name())
+				h.name(), other.Name())
 		}
 	}
 	if h.values, err = h.in.values(); err != nil {

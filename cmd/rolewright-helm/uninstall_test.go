@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,21 @@ func TestWanted_KindGone(t *testing.T) {
 		c.try(err)
 		if strings.Contains(wanted.manifest, "Cup") == gone || strings.Contains(is.Manifest, "Cup") == gone || !h.trusted {
 			t.Errorf("gone %t, trusted %t: wanted\n%s\nis\n%s", gone, h.trusted, wanted.manifest, is.Manifest)
+		}
+	}
+}
+
+// What no release can be of goes at once, and is refused else.
+func TestAct_NoRelease(t *testing.T) {
+	c := newCluster(t)
+	for name, namespace := range map[string]string{strings.Repeat("a", 64): "ns", "it": ""} {
+		c.change(itself, func(is *unstructured.Unstructured) {
+			is.SetName(name)
+			is.SetNamespace(namespace)
+		})
+		c.finalize()
+		if _, text, err := c.run("reconcile"); !errors.As(err, new(refusal)) {
+			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 }
