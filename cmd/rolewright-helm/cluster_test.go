@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
@@ -104,6 +105,7 @@ func (c *cluster) release(manifest string) {
 	h, _ := c.handler("reconcile")
 	rel := &release.Release{
 		Name: "it", Namespace: "ns", Version: 1, Manifest: manifest, Info: &release.Info{Status: common.StatusDeployed}, Labels: map[string]string{labelSalt: "s"},
+		Chart: &v2.Chart{Metadata: &v2.Metadata{APIVersion: "v2", Name: "kettle", Version: "0.1.0"}},
 	}
 	c.try(h.connect())
 	list, err := h.kube.Build(strings.NewReader(manifest), false)

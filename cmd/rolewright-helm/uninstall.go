@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
-	"helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
@@ -59,12 +58,16 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 func (h *handler) removable(ctx context.Context, history []*release.Release) (last *release.Release, err error) {
 	if len(history) > 0 {
 		last = history[len(history)-1]
-		if last.Chart != nil && !h.isOf(last.Chart) {
-			return nil, nil
+		if last.Chart != nil {
+			h.chartName = last.Chart.Name()
 		}
-		if h.trusted, err = h.sealed(last); err == nil && h.trusted {
-			_, err = h.served(last)
-		} else if err == nil {
+		switch h.trusted, err = h.sealed(last); {
+		case err != nil:
+		case h.trusted:
+			_, err = h.served(last) // also where the chart of the watch has another name since
+		case h.chartName != "" && !h.ofChart():
+			return nil, nil
+		default:
 			err = h.distrust(last, h.freshHooks(ctx, last))
 		}
 	} else if last, err = h.recorded(); err == nil && last != nil {
@@ -80,9 +83,8 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 	return last, h.claim(last)
 }
 
-// isOf tells whether a release is of the chart of the watch, if that can be loaded.
-func (h *handler) isOf(has *v2.Chart) bool {
-	h.chartName = has.Name()
+// ofChart tells whether the release is of the chart of the watch, if that can be loaded.
+func (h *handler) ofChart() bool {
 	if h.in.settings.Chart == "" {
 		return true
 	}

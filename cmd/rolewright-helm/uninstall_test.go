@@ -173,3 +173,19 @@ func TestAct_NoRelease(t *testing.T) {
 		}
 	}
 }
+
+// A release with the seal of the object is the object's, whatever name the chart has since; else one of another chart stays.
+func TestUninstall_ChartRenamed(t *testing.T) {
+	for sealed, left := range map[bool]bool{true: false, false: true} {
+		c := newCluster(t)
+		c.release(chartOfTwo)
+		c.write(filepath.Join(c.chart, "Chart.yaml"), "{apiVersion: v2, name: samovar, version: 0.1.0}\n")
+		if !sealed {
+			c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+		}
+		c.finalize()
+		if is := c.get(roles+"it") != nil; is != left {
+			t.Errorf("sealed %t: the ClusterRole is left: %t", sealed, is)
+		}
+	}
+}
