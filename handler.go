@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -62,8 +63,8 @@ type Run struct {
 	Attempt int64
 	// Object is the object as it was when the run began: a copy.
 	Object *unstructured.Unstructured
-	// PreviousSpec is the spec of the last successful run, nil if it is not known, and
-	// ChangedFields are where that of the object differs.
+	// PreviousSpec is the spec of the last successful run, with numbers as in Object, nil if it
+	// is not known, and ChangedFields are where that of the object differs.
 	PreviousSpec  map[string]any
 	ChangedFields []string
 	// Config is the run's way to the API server, as long as the run lasts: what is created with
@@ -211,7 +212,7 @@ func newRun(ctx context.Context, call controller.HandlerCall) (*Run, error) {
 		PreviousSpec  map[string]any            `json:"previousSpec"`
 		ChangedFields []string                  `json:"changedFields"`
 	}
-	if err := json.Unmarshal(call.Input, &in); err != nil {
+	if err := utiljson.Unmarshal(call.Input, &in); err != nil {
 		return nil, fmt.Errorf("read the input of the handler: %w", err)
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(call.Kubeconfig)

@@ -68,7 +68,7 @@ func TestHandler_SpeaksTheProtocolOfCommands(t *testing.T) {
 	_, got := call(t.Context(), func(string) {}, func(_ context.Context, r *Run) error {
 		kept = r
 		must.Be(t, "object", int64(3), r.Object.Object["spec"].(map[string]any)["size"].(int64))
-		if r.ID != "i" || r.Action != Reconcile || r.Cause != "changed" || r.Attempt != 2 || r.PreviousSpec["size"] != 2.0 || r.ChangedFields[0] != "spec.size" {
+		if r.ID != "i" || r.Action != Reconcile || r.Cause != "changed" || r.Attempt != 2 || r.PreviousSpec["size"] != int64(2) || r.ChangedFields[0] != "spec.size" {
 			t.Errorf("run: %+v", r)
 		}
 		r.Progress("Fill", 1, 3)

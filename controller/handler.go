@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
@@ -133,7 +134,7 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 		if err != nil {
 			return fmt.Errorf("its variables are no JSON: %w", err)
 		}
-		return json.Unmarshal(text, &vars)
+		return utiljson.Unmarshal(text, &vars)
 	})
 	return vars, err
 }

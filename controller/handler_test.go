@@ -121,7 +121,7 @@ func TestHooks_Vars(t *testing.T) {
 	got, err := r.before(t.Context(), s)
 	kept["size"] = 3
 	own := map[string]any{"size": 1, "more": true}
-	want := map[string]any{"size": 2.0, "list": []any{"a"}, "more": true}
+	want := map[string]any{"size": int64(2), "list": []any{"a"}, "more": true}
 	if all := withVars(own, got); err != nil || !cmp.Equal(want, all) || own["size"] != 1 {
 		t.Errorf("%v, %v", err, cmp.Diff(want, all))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // input is what the run is told: the document of the protocol, and the settings of the watch.
@@ -69,7 +69,7 @@ func readInput() (*input, error) {
 func readJSON(variable string, into any) error {
 	data, err := os.ReadFile(os.Getenv(variable))
 	if err == nil {
-		err = json.Unmarshal(data, into)
+		err = utiljson.Unmarshal(data, into) // whole numbers stay so: templates print 1e+07 of others
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", variable, err)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -242,5 +244,18 @@ func TestDeployedOf(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: revision %d, want %d", name, got, tt.want)
 		}
+	}
+}
+
+// Whole numbers in the values of the watch are such in templates, as those of the spec are.
+func TestReadJSON_Numbers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "settings")
+	if err := os.WriteFile(file, []byte(`{"values": {"a": [10485760], "b": 0.5}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SETTINGS", file)
+	var is settings
+	if err := readJSON("SETTINGS", &is); err != nil || fmt.Sprint(is.Values) != "map[a:[10485760] b:0.5]" {
+		t.Errorf("%v, %v", is.Values, err)
 	}
 }
