@@ -194,7 +194,7 @@ func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
 // sourceOf are the variables in an object that was read. What it is now is what the run
 // has seen.
 func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from watches.VarsFrom, obj *unstructured.Unstructured) (extravars.Source, error) {
-	source := extravars.Source{Name: name, Prefix: from.Prefix, Data: map[string]string{}}
+	source := extravars.Source{Name: name, Prefix: from.Prefix, Data: map[string]string{}, Secret: from.Secret}
 	data, _, err := unstructured.NestedStringMap(obj.Object, "data")
 	if err != nil {
 		return source, errors.New("its data are no texts")

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +55,33 @@ type valuesSource struct {
 	Name   string            `json:"name"`
 	Prefix string            `json:"prefix"`
 	Data   map[string]string `json:"data"`
+	Secret bool              `json:"secret"`
+}
+
+// minSecret is the length of the shortest value that is masked: every text has shorter ones by chance.
+const minSecret = 6
+
+// secrets are the values of Secrets and their lines, as they are, and as JSON and base64 have them, the longest first.
+func (in *input) secrets() []string {
+	found := map[string]bool{}
+	for _, from := range in.settings.ValuesFrom {
+		for _, value := range from.Data {
+			if !from.Secret {
+				break
+			}
+			for _, text := range append(strings.Split(value, "\n"), value) {
+				if text = strings.TrimSpace(text); len(text) < minSecret {
+					continue
+				}
+				quoted, _ := json.Marshal(text) // a text
+				found[text], found[string(quoted[1:len(quoted)-1])], found[base64.StdEncoding.EncodeToString([]byte(text))] = true, true, true
+			}
+			if len(value) >= minSecret {
+				found[base64.StdEncoding.EncodeToString([]byte(value))] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 }
 
 func readInput() (*input, error) {

@@ -20,14 +20,17 @@ const maxManifest = 256 << 10
 // Secret try passwords.
 const hidden = "(hidden)"
 
-// shown is the manifest of a release as the status of the object has it.
-func shown(manifest string, expose bool) string {
+// shown is the manifest of a release as the status of the object has it, without the values of Secrets wherever they are.
+func shown(manifest string, expose bool, secrets []string) string {
 	if !expose {
 		parts := strings.Split(manifest, "\n---\n")
 		for i, part := range parts {
 			parts[i] = withoutSecret(part)
 		}
 		manifest = strings.Join(parts, "\n---\n")
+		for _, secret := range secrets {
+			manifest = strings.ReplaceAll(manifest, secret, hidden)
+		}
 	}
 	return clip(manifest, maxManifest)
 }
@@ -85,7 +88,7 @@ func (h *handler) writeDeployed(ctx context.Context, is *release.Release) error 
 	if h.check() {
 		return nil
 	}
-	want := map[string]any{"name": is.Name, "manifest": shown(is.Manifest, h.in.settings.ExposeManifest)}
+	want := map[string]any{"name": is.Name, "manifest": shown(is.Manifest, h.in.settings.ExposeManifest, h.in.secrets())}
 	if h.trusted {
 		want["seal"] = h.sealOf(is)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,16 +73,31 @@ func TestShown(t *testing.T) {
 	const rest = "---\n# Source: a/templates/b.yaml\nkind: ConfigMap\n# kept\ndata: {a: b}\n"
 	manifest := rest + "\n---\n# Source: a/templates/c.yaml\nkind: Secret\ndata: {a: c2VjcmV0}\nstringData: {b: secret}\n" +
 		"\n---\nkind: List\nitems: [{kind: Secret, data: {a: c2VjcmV0}}]\n" + "\n---\nkind: Secret\ndata: secret\n" + "\n---\nkind: [secret\n"
-	got := shown(manifest, false)
+	got := shown(manifest, false, nil)
 	if strings.Contains(strings.ToLower(got), "c2vjcmv0") || strings.Contains(got, "secret\n") || strings.Contains(got, "[secret") || !strings.HasPrefix(got, rest) ||
 		!strings.Contains(got, "# Source: a/templates/c.yaml\ndata:\n  a: (hidden)\nkind: Secret") {
 		t.Errorf("shown:\n%s", got)
 	}
-	if shown(manifest, true) != manifest {
+	if shown(manifest, true, []string{rest}) != manifest {
 		t.Error("exposed: not as it was")
 	}
-	if long := shown(strings.Repeat("é", maxManifest), true); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
+	if long := shown(strings.Repeat("é", maxManifest), true, nil); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
 		t.Errorf("cut to %d bytes", len(long))
+	}
+}
+
+// Values of Secrets are hidden in other objects, too; those of ConfigMaps, and what each text has by chance, are not.
+func TestShown_ValuesFrom(t *testing.T) {
+	t.Parallel()
+	in := &input{settings: settings{ValuesFrom: []valuesSource{
+		{Secret: true, Data: map[string]string{"a": "the \"password\"", "b": "first line\nsecond line\n", "c": "short"}},
+		{Data: map[string]string{"d": "a setting"}},
+	}}}
+	manifest := "kind: ConfigMap\ndata:\n  a: user:the \"password\"@db\n  b: \"the \\\"password\\\"\"\n  c: |\n    first line\n    second line\n" +
+		"  d: " + base64.StdEncoding.EncodeToString([]byte("first line\nsecond line\n")) + "\n  e: short\n  f: a setting\n"
+	want := "kind: ConfigMap\ndata:\n  a: user:(hidden)@db\n  b: \"(hidden)\"\n  c: |\n    (hidden)\n    (hidden)\n  d: (hidden)\n  e: short\n  f: a setting\n"
+	if got := shown(manifest, false, in.secrets()); got != want {
+		t.Errorf("%s\nwant:\n%s", got, want)
 	}
 }
 

@@ -15,6 +15,8 @@ type Source struct {
 	// Prefix is put in front of each key.
 	Prefix string            `json:"prefix,omitempty"`
 	Data   map[string]string `json:"data"`
+	// Secret says that the values are not to be shown.
+	Secret bool `json:"secret,omitempty"`
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
