@@ -1,6 +1,7 @@
 package warm_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,8 +55,18 @@ class FilterModule:
     when: word != 'of-a-condition'
 `)
 	write(t, filepath.Join(content, ".hidden.yml"), "a: '{{ word }} of-a-secret'\n")
+	// What is not Ansible's own is imported by runs only.
+	collections, imported := t.TempDir(), filepath.Join(t.TempDir(), "imported")
+	filters := filepath.Join(collections, "ansible_collections", "own", "own", "plugins", "filter")
+	must.Do(t, os.MkdirAll(filters, 0o700))
+	write(t, filepath.Join(filters, "own.py"), fmt.Sprintf("open(%q, 'a')\nclass FilterModule:\n    def filters(self):\n        return {'own': str}\n", imported))
+	write(t, filepath.Join(content, "vars.yml"), "a: '{{ word | own.own.own }}'\n")
+	o.Environ = append(o.Environ, "ANSIBLE_COLLECTIONS_PATH="+collections, "ANSIBLE_COLLECTIONS_PATHS="+collections)
 	o.Content = []string{content}
 	r, _ := start(t, o)
+	if _, err := os.Stat(imported); err == nil {
+		t.Error("a filter of a collection was imported without a run")
+	}
 	for _, each := range []struct{ vars, text string }{
 		{`{"expected": "a word\n"}`, "{# of-a-file #}{{ word }}\n"},
 		{`{"expected": "now a word\n"}`, "{# changed #}now {{ word }}\n"},

@@ -2,6 +2,7 @@
 
 import random
 import unittest
+import unittest.mock
 
 import quickyaml
 import yaml
@@ -65,6 +66,21 @@ class QuickYaml(unittest.TestCase):
     def test_takes_what_differs_the_ordinary_way(self) -> None:
         for text in ("a: {b: 1\t}", "- |#c\n  d", "{a?b: 1}", "\ufeffa: 1", "a: !\n", "a: 1\rb: 2", "%YAML 1.2\n---\na", "a: b: c", "- [", ""):
             self.check(text)
+
+    def test_knows_what_a_module_adds(self) -> None:
+        class Loader(yaml.SafeLoader):
+            pass
+
+        for loader in (Loader, yaml.CSafeLoader):
+            with self.subTest(loader), unittest.mock.patch.object(yaml, "SafeLoader", Loader if loader is Loader else yaml.SafeLoader):
+                loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: "an int")
+                self.check("a: 1")
+        del yaml.CSafeLoader.yaml_constructors
+
+    def test_lives_through_what_is_deep(self) -> None:
+        for text in ("[" * 100000, "- " * 50000, "{a: " * 50000):
+            with self.assertRaises((RecursionError, yaml.YAMLError)):
+                yaml.safe_load(text)
 
     def test_is_the_same(self) -> None:
         self.check(MANIFEST)

@@ -229,7 +229,7 @@ def import_filters(queue: Any) -> bool:
     import ansible.plugins.loader as loader
 
     loaders = (loader.filter_loader, loader.test_loader)
-    if any(not path.startswith(ansible() + os.sep) for each in loaders for path in prepared.existing(each)):
+    if has_others():
         try:
             pid = os.fork()
         except OSError:
@@ -247,6 +247,13 @@ def import_filters(queue: Any) -> bool:
         if os.waitpid(pid, 0)[1] != 0:
             return False
     return imported(loaders, queue)
+
+
+def has_others() -> bool:
+    """Tell whether there are directories with filters or tests that are imported whole, but Ansible's own."""
+    import ansible.plugins.loader as loader
+
+    return any(not path.startswith(ansible() + os.sep) for each in (loader.filter_loader, loader.test_loader) for path in prepared.existing(each))
 
 
 def imported(loaders: tuple, queue: Any) -> bool:

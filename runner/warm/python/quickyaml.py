@@ -12,6 +12,8 @@ import switches
 #: Where libyaml takes what PyYAML refuses, or another value of it: tabs, carriage returns, tags, question marks,
 #: directives, control characters, separators of lines, and comments right behind the mark of a block.
 OTHERWISE = re.compile("[\t\r!?%\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff]|[|>][-+0-9]*#")
+#: How many beginnings of lists and dictionaries a text may have: libyaml does not live through very deep ones.
+MOST = 2000
 #: The versions of both that were compared.
 PYYAML, LIBYAML = "6", (0, 2, 5)
 
@@ -26,9 +28,16 @@ def install() -> None:
     if switches.without("yaml") or yaml.__version__.partition(".")[0] != PYYAML or libyaml.get_version() != LIBYAML:
         return
     ordinary_one, ordinary_all = yaml.safe_load, yaml.safe_load_all
+    loaders = (yaml.SafeLoader, yaml.CSafeLoader)
+    were = [dict(vars(loader)) for loader in loaders]
+
+    def is_same(stream: Any) -> bool:
+        """Tell whether libyaml makes the same of a text. A module may have given the loaders ways of its own."""
+        return (type(stream) is str and not OTHERWISE.search(stream) and sum(map(stream.count, ("[", "{", "- -"))) <= MOST
+                and (yaml.SafeLoader, yaml.CSafeLoader) == loaders and [dict(vars(loader)) for loader in loaders] == were)
 
     def safe_load(stream: Any) -> Any:
-        if type(stream) is str and not OTHERWISE.search(stream):
+        if is_same(stream):
             try:
                 return yaml.load(stream, Loader=yaml.CSafeLoader)
             except Exception:  # noqa: B902, whatever it is, the ordinary way says it
@@ -36,10 +45,10 @@ def install() -> None:
         return ordinary_one(stream)
 
     def safe_load_all(stream: Any) -> Any:
-        if type(stream) is str and not OTHERWISE.search(stream):
+        if is_same(stream):
             try:
                 return iter(list(yaml.load_all(stream, Loader=yaml.CSafeLoader)))
-            except Exception:  # noqa: B902, whatever it is, the ordinary way says it
+            except Exception:  # noqa: B902, as above
                 pass
         return ordinary_all(stream)
 

@@ -2,20 +2,25 @@
 so again.
 
 The server reads no content itself. A process does that which it forks when it starts, which has nothing of any object, renders
-nothing, and ends before the first run. A template is known by its text: one that is changed later, or is not found, is
+nothing, imports no plugin but Ansible's, and ends before the first run. A template is known by its text: one that is changed later, or is not found, is
 compiled by the run that needs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import json
 import marshal
 import os
+import re
 import resource
+import select
 import signal
 import stat
 import sys
+import time
 import types
 import warnings
 from collections.abc import Iterator
@@ -28,14 +33,20 @@ import switches
 
 #: The file beside this one that has the directories with the content, a list in JSON.
 DIRECTORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "content.json")
-#: What is read of the content: directories and files, bytes of a file, and characters of all templates.
-MOST_PLACES, LONGEST, MOST = 4000, 1 << 18, 4 << 20
-#: How much CPU time the process may take, in seconds.
-SECONDS = 5
+#: What is read of the content: directories and files, bytes of a file, and of all files.
+MOST_PLACES, LONGEST, MOST = 4000, 1 << 18, 16 << 20
+#: How many characters of templates are compiled, and how much memory that may take beside the server's.
+MOST_SOURCE, MEMORY = 4 << 20, 256 << 20
+#: How much CPU time the process may take, and how long it is waited for, in seconds.
+SECONDS, PATIENCE = 5, 15
+#: Beginnings of the names of filters and tests with dots whose files may be imported.
+OWN = ("ansible.builtin.", "ansible.legacy.", *(f"{name}." for name in fences.COLLECTIONS))
 #: Directories that are not looked at.
-LEFT_OUT = {"__pycache__", "ansible_collections", "node_modules"}
+LEFT_OUT = {"__pycache__", "ansible_collections", "files", "node_modules"}
 #: The names of lists and texts that are expressions without braces.
 EXPRESSIONS = {"changed_when", "failed_when", "that", "until", "when"}
+#: What YAML has in which there is a template.
+SAYS_MORE = re.compile(rb"{{|{%|\b(?:" + "|".join(sorted(EXPRESSIONS)).encode() + rb")\b")
 #: What of an environment has a part in what a source is compiled to.
 SETTINGS = ("block_start_string", "block_end_string", "variable_start_string", "variable_end_string", "comment_start_string",
             "comment_end_string", "line_statement_prefix", "line_comment_prefix", "trim_blocks", "lstrip_blocks", "newline_sequence",
@@ -96,42 +107,56 @@ def passed(environment: Any, kind: str, name: str) -> str:
 def load() -> None:
     """Fill TRANSLATED. Called once, by the server, when it has imported everything."""
     with open(DIRECTORIES, encoding="utf-8") as file:
-        directories = json.load(file)
+        directories = json.load(file) or []
     if switches.without("content") or switches.without("templates"):
         return
     read, write = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
-    except OSError:
-        pid = None  # a lack of processes: runs do without
+    except OSError:  # a lack of processes: runs do without
+        os.close(read)
+        os.close(write)
+        return
     if pid == 0:
         tell(directories, write)
     os.close(write)
-    with open(read, "rb") as answer:
-        if pid is not None:
-            receive(answer)
-    if pid is not None:
-        os.waitpid(pid, 0)
-
-
-def receive(answer: BinaryIO) -> None:
-    """Take what the process has found, as far as it got."""
-    with contextlib.suppress(EOFError, ValueError, TypeError):
+    answer = receive(read)
+    os.close(read)
+    for kill in (os.killpg, os.kill):  # it has ended, or is late; there is no group yet if it has not begun
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with contextlib.suppress(EOFError, ValueError, TypeError):  # where it was cut
         while True:
             found, code, plugins = marshal.load(answer)
             TRANSLATED[found] = Translated(code, plugins)
+
+
+def receive(read: int) -> BinaryIO:
+    """Return what the process says until it ends, or is late."""
+    parts = []
+    deadline = time.monotonic() + PATIENCE
+    while (left := deadline - time.monotonic()) > 0 and select.select([read], [], [], left)[0]:
+        if not (part := os.read(read, 1 << 20)):
+            break
+        parts.append(part)
+    return io.BytesIO(b"".join(parts))
 
 
 def tell(directories: list[str], write: int) -> None:
     """Compile the templates of the content and write them. It does not return."""
     code = 1
     try:
+        os.setsid()
         process.reset_signals()
         process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            memory = int(statm.read().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
         # What is told when a template is compiled is for the run to tell.
         warnings.simplefilter("error")
         with open(write, "wb") as answer:
@@ -144,12 +169,14 @@ def tell(directories: list[str], write: int) -> None:
 
 def translate(directories: list[str]) -> Iterator[tuple]:
     """Return keys of templates, what they are compiled to, and their filters and tests."""
+    if fences.has_others():
+        return  # to ask for a filter would import them
     environment, compiler = new_environment(), Compiler()
     environment._generate, environment._compile = compiler.generate, compiler.compile
     compiler.environment = environment
     told: set[Key] = set()
-    left = MOST
-    for text in (*ANSIBLES, *texts(directories)):
+    left = MOST_SOURCE
+    for text in itertools.chain(ANSIBLES, texts(directories)):
         left -= len(text.source)
         if left < 0:
             return
@@ -176,9 +203,13 @@ class Compiler:
     def generate(self, tree: Any, *args: Any, **kwargs: Any) -> str:
         from jinja2 import nodes
 
-        if folds(tree) or fences.reached(tree) is not None:
+        grows = any(not any(node.find_all(nodes.Name)) for node in tree.find_all((nodes.Mul, nodes.Pow)))  # when it is compiled
+        if grows or folds(tree) or fences.reached(tree) is not None:
             raise ValueError
-        used = {("filters" if isinstance(node, nodes.Filter) else "tests", node.name) for node in tree.find_all((nodes.Filter, nodes.Test))}
+        named = list(tree.find_all((nodes.Filter, nodes.Test)))
+        if any("." in node.name and not node.name.startswith(OWN) for node in named):
+            raise ValueError
+        used = {("filters" if isinstance(node, nodes.Filter) else "tests", node.name) for node in named}
         self.plugins = tuple((kind, name, passed(self.environment, kind, name)) for kind, name in sorted(used))
         return type(self.environment)._generate(self.environment, tree, *args, **kwargs)
 
@@ -245,18 +276,22 @@ def adapted(environment: Any, text: Text) -> tuple[str, bool]:
 
 def texts(directories: list[str]) -> Iterator[Text]:
     """Return the templates in the files below directories."""
+    left = MOST
     for path in files(directories):
-        with contextlib.suppress(OSError, ValueError):
-            if not stat.S_ISREG(os.stat(path).st_mode):
+        with contextlib.suppress(Exception):  # of a file that a run cannot read either, or says more of
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST:
                 continue
+            left -= status.st_size
+            if left < 0:
+                return
             with open(path, "rb") as file:
-                content = file.read(LONGEST + 1)
-            if len(content) > LONGEST:
-                continue
-            if path.endswith((".yml", ".yaml")) and f"{os.sep}templates{os.sep}" not in path:
+                content = file.read(LONGEST)
+            if not path.endswith((".yml", ".yaml")) or f"{os.sep}templates{os.sep}" in path:
+                if is_template(source := content.decode()):
+                    yield Text(source, "file")
+            elif SAYS_MORE.search(content):
                 yield from values(content)
-            elif is_template(source := content.decode()):
-                yield Text(source, "file")
 
 
 def files(directories: list[str]) -> Iterator[str]:
@@ -291,10 +326,7 @@ def values(content: bytes) -> Iterator[Text]:
         pass
 
     Loader.add_multi_constructor("!", lambda loader, tag, node: node.value if isinstance(node.value, str) else None)
-    try:
-        left: list[tuple[Any, bool]] = [(document, False) for document in yaml.load_all(content, Loader)]
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return  # of which a run says what is wrong
+    left: list[tuple[Any, bool]] = [(document, False) for document in yaml.load_all(content, Loader)]
     seen: set[int] = set()
     while left:
         value, expression = left.pop()
