@@ -78,7 +78,7 @@ class QuickYaml(unittest.TestCase):
         del yaml.CSafeLoader.yaml_constructors
 
     def test_lives_through_what_is_deep(self) -> None:
-        for text in ("[" * 100000, "- " * 50000, "{a: " * 50000):
+        for text in ("[" * 100000, "- " * 50000, "-  " * 50000, "{a: " * 50000):
             with self.assertRaises((RecursionError, yaml.YAMLError)):
                 yaml.safe_load(text)
 

@@ -39,8 +39,6 @@ MOST_PLACES, LONGEST, MOST = 4000, 1 << 18, 16 << 20
 MOST_SOURCE, MEMORY = 4 << 20, 256 << 20
 #: How much CPU time the process may take, and how long it is waited for, in seconds.
 SECONDS, PATIENCE = 5, 15
-#: Beginnings of the names of filters and tests with dots whose files may be imported.
-OWN = ("ansible.builtin.", "ansible.legacy.", *(f"{name}." for name in fences.COLLECTIONS))
 #: Directories that are not looked at.
 LEFT_OUT = {"__pycache__", "ansible_collections", "files", "node_modules"}
 #: The names of lists and texts that are expressions without braces.
@@ -169,8 +167,12 @@ def tell(directories: list[str], write: int) -> None:
 
 def translate(directories: list[str]) -> Iterator[tuple]:
     """Return keys of templates, what they are compiled to, and their filters and tests."""
+    import ansible.plugins.loader as loader
+
     if fences.has_others():
         return  # to ask for a filter would import them
+    for each in (loader.filter_loader, loader.test_loader):
+        each._ensure_non_collection_wrappers()
     environment, compiler = new_environment(), Compiler()
     environment._generate, environment._compile = compiler.generate, compiler.compile
     compiler.environment = environment
@@ -201,15 +203,16 @@ class Compiler:
     plugins: tuple[tuple[str, str, str], ...]
 
     def generate(self, tree: Any, *args: Any, **kwargs: Any) -> str:
+        import ansible.plugins.loader as loader
         from jinja2 import nodes
 
         grows = any(not any(node.find_all(nodes.Name)) for node in tree.find_all((nodes.Mul, nodes.Pow)))  # when it is compiled
         if grows or folds(tree) or fences.reached(tree) is not None:
             raise ValueError
-        named = list(tree.find_all((nodes.Filter, nodes.Test)))
-        if any("." in node.name and not node.name.startswith(OWN) for node in named):
-            raise ValueError
-        used = {("filters" if isinstance(node, nodes.Filter) else "tests", node.name) for node in named}
+        used = {("filters" if isinstance(node, nodes.Filter) else "tests", node.name) for node in tree.find_all((nodes.Filter, nodes.Test))}
+        loaders = {"filters": loader.filter_loader, "tests": loader.test_loader}
+        if not all(fences.keeps_nothing(loaders[kind], name.removeprefix("ansible.builtin.")) for kind, name in used):
+            raise ValueError  # to ask for it would import what is not Ansible's
         self.plugins = tuple((kind, name, passed(self.environment, kind, name)) for kind, name in sorted(used))
         return type(self.environment)._generate(self.environment, tree, *args, **kwargs)
 
