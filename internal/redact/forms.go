@@ -128,6 +128,9 @@ func ofTree(found []string, tree any, depth int) []string {
 	case string:
 		return leaf(found, t, depth)
 	case json.Number:
+		if len(t) < minValue {
+			return found // it would not be looked for, and there may be many
+		}
 		return append(found, t.String())
 	case []any:
 		for _, v := range t {
@@ -160,6 +163,9 @@ func ofYAML(found []string, text string, depth int) []string {
 // ofNode appends the texts of a document of YAML, without the keys of mappings.
 func ofNode(found []string, n *yaml.Node, depth int) []string {
 	if n.Kind == yaml.ScalarNode {
+		if len(n.Value) < minValue {
+			return found // as above
+		}
 		return leaf(found, n.Value, depth)
 	}
 	for i, c := range n.Content {
