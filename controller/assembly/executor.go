@@ -28,14 +28,16 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
 }
 
-// contentOf returns the directories with the roles and playbooks of watches.
+// contentOf returns the directories with the roles and playbooks of watches whose runs may be forked.
 func contentOf(watched []watches.Watch) []string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil // what is known of them only saves time
 	}
-	ansible := slices.DeleteFunc(slices.Clone(watched), func(w watches.Watch) bool { return !w.Content.Ansible() })
-	return contentcopy.Of(dir, "", ansible).Dirs
+	forked := slices.DeleteFunc(slices.Clone(watched), func(w watches.Watch) bool {
+		return !w.Content.Ansible() || w.Executor == watches.ExecutorRunner || w.Executor == watches.ExecutorJob
+	})
+	return contentcopy.Of(dir, "", forked).Dirs
 }
 
 // ExecutorOptions say how runs are made.

@@ -214,7 +214,7 @@ func (v *Vault) read(root string, before *scan) *scan {
 // count as what they lead to: roles are linked to now and then, and the kubelet makes links of
 // what a volume has. Each directory is looked at once, those that links lead to last.
 func walk(root string, do func(path string, info fs.FileInfo)) {
-	files, seen := 0, map[string]bool{}
+	places, seen := 0, map[string]bool{}
 	for dirs := []string{root}; len(dirs) > 0; dirs = dirs[1:] {
 		dir, err := filepath.EvalSymlinks(dirs[0])
 		if err != nil {
@@ -230,17 +230,16 @@ func walk(root string, do func(path string, info fs.FileInfo)) {
 				return nil //nolint:nilerr // as above
 			case info.IsDir() && path != dir && strings.HasPrefix(entry.Name(), "."), entry.IsDir() && seen[path]:
 				return skipDir(entry)
-			case entry.IsDir():
-				seen[path] = true
-				return nil
-			case info.IsDir():
-				dirs = append(dirs, path)
-				return nil
 			}
-			if files++; files > maxFiles {
+			if places++; places > maxFiles {
 				return fs.SkipAll
 			}
-			if info.Mode().IsRegular() && info.Size() <= maxFile {
+			switch {
+			case entry.IsDir():
+				seen[path] = true
+			case info.IsDir():
+				dirs = append(dirs, path)
+			case info.Mode().IsRegular() && 0 < info.Size() && info.Size() <= maxFile: // files of /proc have no size
 				do(path, info)
 			}
 			return nil
