@@ -192,11 +192,17 @@ func TestRun_ForksModulesOfBashAndOtherNames(t *testing.T) {
   tasks:
   - ping:
     vars: {ansible_shell_executable: /bin/bash}
+  - setup: {gather_subset: ["!all", "env"]}
+    vars: {ansible_shell_executable: /bin/bash}
+  - assert:
+      that:
+      - ansible_env.SHLVL | int == lookup('env', 'SHLVL') | default(0, true) | int + 1
+      - ansible_env._ == ansible_playbook_python
   - set_fact: {ansible_python_interpreter: "{{ ansible_playbook_python | realpath }}"}
     when: (ansible_playbook_python | realpath | dirname) == (ansible_playbook_python | dirname)
   - ping:
 `)
-	if got, want := res.Modules(), map[string]int64{"forked": 2}; !maps.Equal(got, want) {
+	if got, want := res.Modules(), map[string]int64{"forked": 3}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

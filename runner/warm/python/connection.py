@@ -92,13 +92,13 @@ def install(channel: socket.socket) -> None:
     bounds = process.bounds()
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        script = None if in_data else shell_script(self, cmd)
-        if script is not None:
+        shell, script = (None, None) if in_data else shell_script(self, cmd)
+        if shell is not None and script is not None:
             # Connects, as the ordinary method does first.
             super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
-            request = recognise(self, script) if result is None and usual(session, bounds) else None
+            request = recognise(self, shell, script) if result is None and usual(session, bounds) else None
             if request is not None:
                 begun, fences.State.begun = fences.State.begun, True
                 result = module.execute(channel, *request)
@@ -138,17 +138,17 @@ def decline(why: str) -> None:
     _why = why
 
 
-def shell_script(self: Any, cmd: str) -> str | None:
-    """Return what a command has the shell execute as this user."""
+def shell_script(self: Any, cmd: str) -> tuple[str, str] | tuple[None, None]:
+    """Return the shell of a command, and what it executes as this user."""
     if not isinstance(cmd, str) or self.become is not None or self.cwd is not None and not os.path.isdir(self.cwd):
-        return None
+        return None, None
     try:
         words = shlex.split(cmd)
     except ValueError:
-        return None
+        return None, None
     # bash executes a file first where BASH_ENV names one.
     shells = ("/bin/sh",) if "BASH_ENV" in os.environ else ("/bin/sh", "/bin/bash")
-    return words[2] if len(words) == 3 and words[0] in shells and words[1] == "-c" else None
+    return (words[0], words[2]) if len(words) == 3 and words[0] in shells and words[1] == "-c" else (None, None)
 
 
 def do(script: str) -> bytes | None:
@@ -213,7 +213,7 @@ def is_own(interpreter: str, *others: str) -> bool:
                            and os.path.realpath(interpreter) == os.path.realpath(own))
 
 
-def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] | None:
+def recognise(self: Any, shell: str, script: str) -> tuple[str, dict[str, str], str | None] | None:
     """Return the file of a module, the environment and the directory to execute
     it in; None if the script is anything else.
     """
@@ -227,8 +227,11 @@ def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] 
     if not all(NAME.fullmatch(name) for name in environment):
         decline("environment")  # some shells hand on what they cannot name, and some do not
         return None
-    # The shell sets it.
+    # The shell sets these.
     environment["PWD"] = os.path.realpath(os.fsdecode(self.cwd or os.getcwd()))
+    if os.path.basename(os.path.realpath(shell)) == "bash":
+        level = environment.get("SHLVL", "")
+        environment.update(SHLVL=str(int(level) + 1 if level.isdecimal() and len(level) < 4 else 1), _=shlex.split(match[2])[0])
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")
         if serverstate.is_early(name):
