@@ -1,6 +1,7 @@
 """What modules are given as YAML is parsed as PyYAML does."""
 
 import random
+import tempfile
 import unittest
 import unittest.mock
 
@@ -76,6 +77,16 @@ class QuickYaml(unittest.TestCase):
                 loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: "an int")
                 self.check("a: 1")
         del yaml.CSafeLoader.yaml_constructors
+
+    def test_reads_files(self) -> None:
+        for text in ("a: [b, 1]\n", "a: b: c", "a: 1\t"):
+            with tempfile.TemporaryFile("w+") as file:
+                def read(load):
+                    file.seek(0)
+                    said_of = said(load, file)
+                    return said_of, file.read()
+                file.write(text)
+                self.assertEqual(read(lambda file: yaml.safe_load(file)), read(self.one))
 
     def test_lives_through_what_is_deep(self) -> None:
         for text in ("[" * 100000, "- " * 50000, "-  " * 50000, "{a: " * 50000):
