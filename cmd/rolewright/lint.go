@@ -241,7 +241,12 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 		return nil, nil // the CRD is all that there is
 	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
-	if err != nil {
+	if errors.Is(err, scaffold.ErrSeveral) {
+		return []lint.Finding{{
+			Rule: lint.Stale, Severity: lint.Warning, File: d.File.Path, Message: w.GVK.Kind + ": " + scaffold.ErrSeveral.Error() + ", and is not compared with its role",
+			Hint: "give each a file of its own in config/crd/bases",
+		}}, nil
+	} else if err != nil {
 		return nil, err
 	}
 	var found []lint.Finding

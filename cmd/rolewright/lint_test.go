@@ -58,6 +58,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		"no CRD":                  {crd, "kind: Web\n", "kind: Webb\n", []string{"watches.yaml:4:3: warning: no CRD in", "RW101"}, 0},
 		"no status":               {crd, "      subresources:\n        # The operator and its roles write the status.\n        status: {}\n", "", []string{crd + ":15: warning: the version has no status", "RW102"}, 0},
 		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":51: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
+		"a CRD beside others":     {crd, "---\n", "---\nkind: List\n---\n", []string{crd + ": warning: Web: its CRD is in a file of several documents", "RW103"}, 0},
 		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":49: error: the CRD is not what", "RW103"}, 1},
 		"a default of other type": {defaults, "text: Hello", "text: [Hello]", []string{defaults + ":3: error: the default of text is of type list", "RW201"}, 1},
 		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is not an option", "RW202"}, 0},

@@ -44,7 +44,7 @@ func (k Kind) AllOfChart(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := k.ofChart(there.Path, there.Text)
+	d, err := k.ofChart(there.Text)
 	d.File.Replaces = there.Replaces
 	return append(files, d.File, File{Path: k.Sample(), Text: d.Sample}), err
 }
@@ -54,15 +54,15 @@ func (k Kind) definitionOfChart(dir, chart string) (d Definition, err error) {
 	if k.Chart, err = chartdir.Read(chart); err != nil {
 		return d, err
 	}
-	file, old, err := k.find(dir)
+	old, err := k.takeDefinition(dir)
 	if err != nil {
 		return d, err
 	}
-	return k.ofChart(file, old)
+	return k.ofChart(old)
 }
 
 // ofChart is the CRD, brought up to date, with a sample.
-func (k Kind) ofChart(file, old string) (d Definition, err error) {
+func (k Kind) ofChart(old string) (d Definition, err error) {
 	read := reader(func(name string) ([]byte, error) { return k.Chart.File(name), nil })
 	values, err := read.yaml(k.Chart.Name, "values.yaml")
 	if err != nil {
@@ -76,14 +76,15 @@ func (k Kind) ofChart(file, old string) (d Definition, err error) {
 	if d.Sample, err = k.sampleOfChart(s.spec, values); err != nil {
 		return d, err
 	}
+	d.File.Path = k.Definition()
 	text, breaks, kept, err := k.definitionText(old, s)
 	if err != nil {
 		return d, err
 	}
-	d.File, d.Breaks = File{Path: file, Text: text}, breaks
+	d.File.Text, d.Breaks = text, breaks
 	d.noteSize()
 	for _, field := range kept {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no value of the chart: it is kept; remove it from %s if no object has it", k.Kind, field, file))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no value of the chart: it is kept; remove it from %s if no object has it", k.Kind, field, d.File.Path))
 	}
 	return d, nil
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
+// ErrSeveral is wrapped by the errors about a CRD that cannot be written for that.
+var ErrSeveral = errors.New("its CRD is in a file of several documents")
+
 // definitionText returns the text of the kind's CRD with the schema of its spec.
 // old is the text that there is, or empty: what the options say nothing of is kept in
 // it, such as limits, columns, other versions and comments. breaks lists what
@@ -66,7 +69,7 @@ func (k Kind) skeleton(old string) (*yaml.Node, error) {
 	case len(docs) == 0:
 		return nil, fmt.Errorf("%s: it is empty: remove it, so that it is written", k.Definition())
 	case len(docs) > 1:
-		return nil, fmt.Errorf("%s: its CRD is in a file of several documents: give each a file of its own in config/crd/bases", k.Kind)
+		return nil, fmt.Errorf("%s: %s: %w: give each a file of its own in config/crd/bases", k.Definition(), k.Kind, ErrSeveral)
 	}
 	return docs[0], nil
 }

@@ -124,7 +124,8 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 	return k, known
 }
 
-// DefinitionOf returns the CRD of a watch in the project's directory.
+// DefinitionOf returns the CRD of a watch in the project's directory. With an error that wraps
+// [ErrSeveral] come the path of the file and the sample.
 func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
@@ -158,7 +159,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the role %s has neither argument spec nor defaults: its CRD is left as it is", k.Kind, filepath.Base(role)))
 		return d, nil
 	}
-	file, old, err := k.find(dir)
+	old, err := k.takeDefinition(dir)
 	if err != nil {
 		return d, err
 	}
@@ -167,18 +168,19 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	}
 	s := newSchema(options, fixedVars(w), variable)
 	s.about = read.about()
+	if d.Sample, err = k.sampleText(s, options); err != nil {
+		return d, err
+	}
+	d.File.Path = k.Definition()
 	text, breaks, kept, err := k.definitionText(old, s)
 	if err != nil {
 		return d, err
 	}
-	d.File, d.Breaks, d.Notes = File{Path: file, Text: text}, breaks, s.notes
+	d.File.Text, d.Breaks, d.Notes = text, breaks, s.notes
 	d.Guessed = guessed(read, source, filepath.Base(role), options)
 	d.noteSize()
-	if d.Sample, err = k.sampleText(s, options); err != nil {
-		return d, err
-	}
 	for _, field := range kept {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, file))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, d.File.Path))
 	}
 	return d, nil
 }
@@ -243,14 +245,25 @@ func RoleOf(playbook string) (string, error) {
 }
 
 // findVersion is the CRD that the directory has for the kind, with its version added where that is missing, or an empty one.
-func (k Kind) findVersion(dir string) (f File, err error) {
-	var old string
-	if f.Path, old, err = k.find(dir); err != nil || old == "" {
+func (k *Kind) findVersion(dir string) (f File, err error) {
+	old, err := k.takeDefinition(dir)
+	if f.Path = k.Definition(); err != nil || old == "" {
 		return f, err
 	}
 	f.Text, err = k.addVersion(old)
 	f.Replaces = f.Text != old
 	return f, err
+}
+
+// takeDefinition takes file, plural and scope from the CRD that the directory has for the kind, and returns its text.
+func (k *Kind) takeDefinition(dir string) (old string, err error) {
+	if k.file, old, err = k.find(dir); err != nil || old == "" {
+		return "", err
+	}
+	if err := k.takeNames(old); err != nil {
+		return "", fmt.Errorf("%s: %w", k.file, err)
+	}
+	return old, nil
 }
 
 // find is the CRD that the directory has for the kind, and where a new one goes.

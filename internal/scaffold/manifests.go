@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -107,7 +108,7 @@ type ofKind struct {
 
 func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (ofKind, error) {
 	k, known := p.kindOf(w)
-	definition, old, err := k.find(dir)
+	old, err := k.takeDefinition(dir)
 	if err != nil {
 		return ofKind{}, err
 	}
@@ -118,27 +119,25 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 		return ofKind{}, err
 	}
 	if old == "" || sample == "" {
-		if d, err = DefinitionOf(dir, p, w, "", variable); err != nil {
+		if d, err = DefinitionOf(dir, p, w, "", variable); err != nil && !errors.Is(err, ErrSeveral) {
 			return ofKind{}, err
 		}
 	}
-	if d.File.Path == "" { // nothing says what the spec is
+	if d.Sample == "" { // nothing says what the spec is
 		s := newSchema(nil, nil, variable)
 		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
 		if d.Sample, err = k.sampleText(s, nil); err != nil {
 			return ofKind{}, err
 		}
-		if d.File.Text, _, _, err = k.definitionText(old, s); err != nil {
+		if d.File.Text, _, _, err = k.definitionText("", s); err != nil {
 			return ofKind{}, err
 		}
 	}
 	if old == "" {
-		made.files = append(made.files, File{Path: definition, Text: d.File.Text})
+		made.files = append(made.files, File{Path: k.Definition(), Text: d.File.Text})
 		if !known {
 			made.notes = append(made.notes, fmt.Sprintf("%s: PROJECT does not have it: its objects are in namespaces", k.Kind))
 		}
-	} else if err := k.takeNames(old); err != nil {
-		return ofKind{}, fmt.Errorf("%s: %w", definition, err)
 	}
 	if sample == "" {
 		sample = k.sample()
@@ -148,7 +147,7 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 	if err != nil {
 		return ofKind{}, err
 	}
-	made.kind, made.files, made.entries = k, append(made.files, people...), k.entries(path.Base(definition), sample)
+	made.kind, made.files, made.entries = k, append(made.files, people...), k.entries(path.Base(k.Definition()), sample)
 	return made, nil
 }
 

@@ -163,7 +163,7 @@ type Kind struct {
 	// Finalizer is true if the content runs for objects that are being deleted.
 	Finalizer bool
 
-	plural string // of the CRD that there is
+	plural, file string // of the CRD that there is
 }
 
 // FullGroup is the group with the domain.
@@ -193,6 +193,9 @@ func (k Kind) Plural() string {
 
 // Definition is the path of the CRD.
 func (k Kind) Definition() string {
+	if k.file != "" {
+		return k.file
+	}
 	return fmt.Sprintf("config/crd/bases/%s_%s.yaml", k.FullGroup(), k.Plural())
 }
 

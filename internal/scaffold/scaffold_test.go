@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+	gvk "k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -208,6 +210,23 @@ func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	}
 	if text, _, _, err := k.definitionText(old, s); err == nil || !strings.Contains(err.Error(), "Site: its CRD is in a file of several documents") {
 		t.Errorf("%v:\n%s", err, text)
+	}
+	must.Do(t, os.MkdirAll("roles/site/defaults", 0o755))
+	must.Do(t, os.WriteFile("roles/site/defaults/main.yml", []byte("size: 3\n"), 0o644))
+	role := must.Get(filepath.Abs("roles/site"))(t)
+	w := watches.Watch{GVK: gvk.GroupVersionKind{Group: "web.example.com", Version: "v1", Kind: "Site"}, Content: watches.Content{Role: role}}
+	for _, sample := range []string{"written", "there"} { // both without a CRD of its own
+		made, err := ManifestsOf(".", k.Project, []watches.Watch{w}, nil)
+		if err != nil || slices.ContainsFunc(made.Files, func(f File) bool { return strings.HasPrefix(f.Path, "config/crd/bases/") }) {
+			t.Errorf("%v: %+v", err, made.Files)
+		}
+		if i := slices.IndexFunc(made.Files, func(f File) bool { return f.Path == k.Sample() }); (i >= 0) != (sample == "written") || i >= 0 && !strings.Contains(made.Files[i].Text, "  size: 3\n") {
+			t.Errorf("the sample is to be %s: %+v", sample, made.Files)
+		}
+		must.Get(Write(".", made.Files, true))(t)
+	}
+	if d, err := DefinitionOf(".", k.Project, w, "", nil); !errors.Is(err, ErrSeveral) || !strings.HasPrefix(err.Error(), "config/crd/bases/all.yaml: ") || d.File.Path != "config/crd/bases/all.yaml" {
+		t.Errorf("%v of %q", err, d.File.Path)
 	}
 }
 
