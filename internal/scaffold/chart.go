@@ -36,11 +36,11 @@ func (k Kind) chartFiles() []File {
 
 // AllOfChart are the files of a kind of a chart, with its CRD and its sample.
 func (k Kind) AllOfChart(dir string) ([]File, error) {
-	files, err := k.Files(dir)
+	there, err := k.findVersion(dir)
 	if err != nil {
 		return nil, err
 	}
-	there, err := k.findVersion(dir)
+	files, err := k.Files(dir)
 	if err != nil {
 		return nil, err
 	}

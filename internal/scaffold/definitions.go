@@ -18,6 +18,10 @@ import (
 // source is what the CRD is made of: one of [FromArgspec] and so on, or empty for
 // what there is.
 func (k Kind) All(dir, source string, variable Variable) (files []File, notes []string, err error) {
+	definition, err := k.findVersion(dir)
+	if err != nil {
+		return nil, nil, err
+	}
 	if files, err = k.Files(dir); err != nil {
 		return nil, nil, err
 	}
@@ -41,10 +45,6 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	s.about = read.about()
 	if source == FromNone {
 		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
-	}
-	definition, err := k.findVersion(dir)
-	if err != nil {
-		return nil, nil, err
 	}
 	if definition.Text, _, _, err = k.definitionText(definition.Text, s); err != nil {
 		return nil, nil, err

@@ -260,6 +260,25 @@ func TestKind_OfAnotherVersion(t *testing.T) {
 	}
 }
 
+// A CRD may have any file and plural: the lists and permissions are of these.
+func TestKind_OfACRDWithOtherNames(t *testing.T) {
+	dir := t.TempDir()
+	p := must.Get(New("example.com", "shop"))(t)
+	must.Get(Write(dir, must.Get(p.Files())(t), false))(t)
+	k := Kind{Project: p, Group: "net", Version: "v1", Kind: "Zone", Role: "zone", Namespaced: true}
+	text := strings.ReplaceAll(must.Get(execute("files/definition.yaml", k))(t), "zones", "zonen")
+	must.Get(Write(dir, []File{{Path: "config/crd/bases/zone.yaml", Text: text}}, false))(t)
+	k.Version = "v2"
+	files, _, err := k.All(dir, "", extravars.ToSnake)
+	must.Do(t, err)
+	must.Get(Write(dir, files, false))(t)
+	for name, want := range map[string]string{"crd/kustomization.yaml": "\n  - bases/zone.yaml\n", "rbac/zone_editor_role.yaml": "resources: [zonen]"} {
+		if text := string(must.Get(os.ReadFile(filepath.Join(dir, "config", name)))(t)); !strings.Contains(text, want) {
+			t.Errorf("%s has no %s:\n%s", name, want, text)
+		}
+	}
+}
+
 // A playbook that exists is used as it is, and the CRD is made of the role that it runs.
 func TestKind_OfAPlaybookThatExists(t *testing.T) {
 	dir := t.TempDir()
