@@ -88,14 +88,7 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 		var s os.Signal
 		select {
 		case err := <-done:
-			if first != nil && err != nil && err.Error() == context.Canceled.Error() {
-				return interrupted(first) // there is nothing to say
-			}
-			code := exitCode(err, stderr)
-			if errors.Is(err, context.Canceled) && first != nil {
-				code = interrupted(first)
-			}
-			return code
+			return ended(err, first, stderr)
 		case <-patience:
 			return exitFailed
 		case s = <-signals:
@@ -114,6 +107,24 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 			return exitFailed
 		}
 	}
+}
+
+// ended is the exit code of a program that ended with an error, or without, after the first signal, if there was one.
+func ended(err error, first os.Signal, stderr io.Writer) int {
+	if errors.Is(err, syscall.EPIPE) && outputIsGone() {
+		if first == nil { // the error comes before the signal
+			first = syscall.SIGPIPE
+		}
+		return interrupted(first)
+	}
+	if first != nil && err != nil && err.Error() == context.Canceled.Error() {
+		return interrupted(first) // there is nothing to say
+	}
+	code := exitCode(err, stderr)
+	if errors.Is(err, context.Canceled) && first != nil {
+		code = interrupted(first)
+	}
+	return code
 }
 
 // run is the whole program: args is the command line with the program's name

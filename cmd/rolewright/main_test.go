@@ -218,9 +218,10 @@ func TestMain_EndsInOrderWithItsPipe(t *testing.T) {
 	must.Do(t, err)
 	must.Do(t, unread.Close())
 	cmd := exec.Command(os.Args[0], "completion", "bash")
-	cmd.Env, cmd.Stdout = append(os.Environ(), asProgram+"=1"), out
-	if _ = cmd.Run(); !cmd.ProcessState.Exited() || cmd.ProcessState.Success() {
-		t.Errorf("it ends with %s", cmd.ProcessState)
+	var stderr strings.Builder
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asProgram+"=1"), out, &stderr
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != exitSignal+int(syscall.SIGPIPE) || stderr.Len() > 0 {
+		t.Errorf("it ends with %s: %s", cmd.ProcessState, stderr.String())
 	}
 }
 
