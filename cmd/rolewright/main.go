@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ func notified() <-chan os.Signal {
 	signal.Notify(pipes, syscall.SIGPIPE)
 	go func() {
 		for s := range pipes { // of a connection, too
-			if outputIsGone() {
+			if outputIsGone(1, 2) {
 				signals <- s
 				return
 			}
@@ -45,11 +46,18 @@ func notified() <-chan os.Signal {
 	return signals
 }
 
-// outputIsGone tells whether nothing reads the standard output or error any more.
-func outputIsGone() bool {
-	out := []unix.PollFd{{Fd: 1}, {Fd: 2}}
-	_, err := unix.Poll(out, 0)
-	return err == nil && (out[0].Revents|out[1].Revents)&unix.POLLERR != 0
+// outputIsGone tells whether nothing reads one of the descriptors any more: a pipe, or a socket, as of an SSH server.
+// A terminal that is closed is not among these: a write to it causes no SIGPIPE.
+func outputIsGone(descriptors ...int32) bool {
+	return slices.ContainsFunc(descriptors, func(fd int32) bool {
+		var about unix.Stat_t
+		if unix.Fstat(int(fd), &about) != nil || about.Mode&unix.S_IFMT == unix.S_IFCHR {
+			return false
+		}
+		out := []unix.PollFd{{Fd: fd}}
+		_, err := unix.Poll(out, 0)
+		return err == nil && out[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
 }
 
 // abortPatience is how long the program may take to end what it started after
@@ -111,7 +119,7 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 
 // ended is the exit code of a program that ended with an error, or without, after the first signal, if there was one.
 func ended(err error, first os.Signal, stderr io.Writer) int {
-	if errors.Is(err, syscall.EPIPE) && outputIsGone() {
+	if errors.Is(err, syscall.EPIPE) && outputIsGone(1, 2) {
 		if first == nil { // the error comes before the signal
 			first = syscall.SIGPIPE
 		}

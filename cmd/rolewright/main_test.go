@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -222,6 +224,37 @@ func TestMain_EndsInOrderWithItsPipe(t *testing.T) {
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asProgram+"=1"), out, &stderr
 	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != exitSignal+int(syscall.SIGPIPE) || stderr.Len() > 0 {
 		t.Errorf("it ends with %s: %s", cmd.ProcessState, stderr.String())
+	}
+}
+
+func TestOutputIsGone_OfPipesAndSockets(t *testing.T) {
+	var pipe [2]int
+	must.Do(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
+	sockets := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+	file := must.Get(os.Open(os.DevNull))(t)
+	t.Cleanup(func() { _ = file.Close() })
+	for _, pair := range [][2]int{pipe, sockets} { // the first is read
+		out, other := int32(pair[1]), int32(file.Fd())
+		if outputIsGone(out, other) || outputIsGone(other, out) {
+			t.Errorf("%v is gone while it is read", pair)
+		}
+		must.Do(t, unix.Close(pair[0]))
+		if !outputIsGone(out, other) || !outputIsGone(other, out) {
+			t.Errorf("%v is not gone", pair)
+		}
+		must.Do(t, unix.Close(pair[1]))
+	}
+	terminal, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	must.Do(t, unix.IoctlSetPointerInt(terminal, unix.TIOCSPTLCK, 0))
+	number := must.Get(unix.IoctlGetInt(terminal, unix.TIOCGPTN))(t)
+	out := must.Get(unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0))(t)
+	t.Cleanup(func() { _ = unix.Close(out) })
+	must.Do(t, unix.Close(terminal))
+	if outputIsGone(int32(out)) {
+		t.Error("a closed terminal, which a job in the background survives, is taken for a pipe")
 	}
 }
 
