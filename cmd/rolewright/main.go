@@ -81,7 +81,7 @@ func onAbort(ctx context.Context, do func()) (stop func() bool) {
 // execute runs the program until it ends by itself or a signal ends it, and
 // returns the exit code. The first signal asks for an orderly end; the second
 // one stops the runs at once, and leaves nothing of them behind; the third one
-// waits for nothing.
+// waits for nothing. SIGHUP and SIGPIPE count as the first one only.
 func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) int {
 	hard, abort := context.WithCancel(context.Background())
 	defer abort()
@@ -92,7 +92,7 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 
 	var patience <-chan time.Time
 	var first os.Signal
-	for count := 1; ; count++ {
+	for count := 0; ; {
 		var s os.Signal
 		select {
 		case err := <-done:
@@ -101,10 +101,13 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 			return exitFailed
 		case s = <-signals:
 		}
+		if first != nil && (s == syscall.SIGHUP || s == syscall.SIGPIPE) {
+			continue // the person is gone, and not in a hurry
+		}
 		if first == nil {
 			first = s
 		}
-		switch count {
+		switch count++; count {
 		case 1:
 			failpoint.Hit("shutdown.begun")
 			cancel()

@@ -194,6 +194,22 @@ func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	}
 }
 
+// Ctrl-C ends what reads the output, too, and a terminal may be closed then: the runs have their time all the same.
+func TestExecute_OutputAndTerminalThatGoAreNotImpatient(t *testing.T) {
+	unread, stuck := io.Pipe()
+	t.Cleanup(func() { _ = unread.Close() })
+	signals, code := make(chan os.Signal), make(chan int, 1)
+	go func() { code <- execute(signals, []string{"rolewright", "version"}, stuck, io.Discard) }()
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT} {
+		select {
+		case signals <- s:
+		case <-code:
+			t.Fatalf("it ends before %s", s)
+		}
+	}
+	must.Be(t, "exit code", exitFailed, <-code)
+}
+
 // A terminal that is closed ends the program in order, as Ctrl-C does.
 func TestMain_EndsInOrderWithItsTerminal(t *testing.T) {
 	asked := make(chan struct{}, 10)
