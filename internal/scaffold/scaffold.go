@@ -318,9 +318,11 @@ var noResources = regexp.MustCompile(`(?m)^resources: *\[ *\]`)
 // lists have in the file. Where there is no marker, it comes after the last of the resources, or at the end.
 func insert(file, marker, text string) string {
 	file = noResources.ReplaceAllString(file, "resources:")
-	if strings.Contains(file, "\n- ") {
-		text = strings.ReplaceAll("\n"+text, "\n  - ", "\n- ")[1:]
+	end, indent := resourcesEnd(file)
+	if end == 0 && strings.Contains(file, "\n- ") {
+		indent = 0
 	}
+	text = strings.ReplaceAll("\n"+text, "\n  - ", "\n"+strings.Repeat(" ", indent)+"- ")[1:]
 	if at := strings.Index(file, marker); marker != "" && at >= 0 {
 		at = strings.LastIndexByte(file[:at], '\n') + 1
 		return file[:at] + text + file[at:]
@@ -328,28 +330,29 @@ func insert(file, marker, text string) string {
 	if file != "" && !strings.HasSuffix(file, "\n") {
 		file += "\n"
 	}
-	if lines := strings.SplitAfter(file, "\n"); resourcesEnd(file) > 0 {
-		return strings.Join(slices.Insert(lines, resourcesEnd(file), text), "")
+	if end > 0 {
+		return strings.Join(slices.Insert(strings.SplitAfter(file, "\n"), end, text), "")
 	}
 	return file + text
 }
 
-// resourcesEnd is the number of the last line of the resources in a kustomization, 0 where there are none.
-func resourcesEnd(file string) int {
+// resourcesEnd is the number of the last line of the resources in a kustomization, 0 where there are none, and how far
+// they are indented.
+func resourcesEnd(file string) (line, indent int) {
 	var doc yaml.Node
 	if yaml.Unmarshal([]byte(file), &doc) != nil || len(doc.Content) == 0 { // another kind of file
-		return 0
+		return 0, 2
 	}
 	for key, list := range content.Pairs(doc.Content[0]) {
 		switch n := len(list.Content); {
 		case key.Value != "resources":
 		case n > 0:
-			return list.Content[n-1].Line
+			return list.Content[n-1].Line, max(0, list.Content[n-1].Column-len("- ")-1)
 		default:
-			return key.Line
+			return key.Line, 2
 		}
 	}
-	return 0
+	return 0, 2
 }
 
 // sample is the file's name of the kind's sample.

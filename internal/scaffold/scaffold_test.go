@@ -380,6 +380,9 @@ func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
 		"resources: []\n" + marker + "\n":     "resources:\n  - b\n" + marker + "\n",
 		"resources: []\nlabels: {}\n":         "resources:\n  - b\nlabels: {}\n",
 		"---\nresources:\nlabels: {}\n":       "---\nresources:\n  - b\nlabels: {}\n",
+
+		"resources:\n  - a\npatches:\n- path: x\n":                 "resources:\n  - a\n  - b\npatches:\n- path: x\n",
+		"resources:\n- a\n" + marker + "\npatches:\n  - path: x\n": "resources:\n- a\n- b\n" + marker + "\npatches:\n  - path: x\n",
 	} {
 		if got := insert(file, marker, "  - b\n"); got != want {
 			t.Errorf("%q: %q, want %q", file, got, want)
