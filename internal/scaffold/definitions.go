@@ -56,12 +56,16 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	return append(files, definition, sample), append(append(notes, s.notes...), guessed(read, source, role, options)...), nil
 }
 
-// content is the role that the kind runs, as it is or as it is among the files; empty where a playbook that exists names none.
+// content is the role that the kind runs, as it is or as it is among the files; empty where a playbook that exists
+// names none, and none has the name of the kind's.
 func (k Kind) content(dir string, files []File) (role string, read reader, err error) {
 	role = path.Join("roles", k.Role)
 	switch {
 	case k.hasPlaybook(dir):
 		whole, err := RoleOf(filepath.Join(dir, k.Playbook))
+		if whole == "" && exists(dir, role) { // a task may run it
+			whole = filepath.Join(dir, role)
+		}
 		if err != nil || whole == "" {
 			return "", func(string) ([]byte, error) { return nil, fs.ErrNotExist }, err
 		}

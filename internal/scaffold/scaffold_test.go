@@ -285,9 +285,14 @@ func TestKind_OfAPlaybookThatExists(t *testing.T) {
 	p := must.Get(New("example.com", "shop"))(t)
 	must.Get(Write(dir, must.Get(p.Files())(t), false))(t)
 	k := Kind{Project: p, Group: "net", Version: "v1", Kind: "Zone", Role: "zone", Playbook: "playbooks/zone.yml"}
-	for role, want := range map[string]string{"other": "                size:", "my.net.zone": "x-kubernetes-preserve-unknown-fields: true"} {
+	for _, tt := range []struct{ role, plays, want string }{
+		{"other", "roles: [other]", "                size:"},
+		{"other", "roles: [my.net.zone]", "x-kubernetes-preserve-unknown-fields: true"},
+		{"zone", "tasks: [{import_role: {name: zone}}]", "                size:"},
+	} {
+		role, want := tt.plays, tt.want
 		must.Get(Write(dir, []File{
-			{Path: "roles/other/defaults/main.yml", Text: "---\nsize: 3\n"}, {Path: k.Playbook, Text: "---\n- hosts: localhost\n  roles: [" + role + "]\n"},
+			{Path: "roles/" + tt.role + "/defaults/main.yml", Text: "---\nsize: 3\n"}, {Path: k.Playbook, Text: "---\n- hosts: localhost\n  " + tt.plays + "\n"},
 		}, true))(t)
 		files, notes, err := k.All(dir, "", extravars.ToSnake)
 		if err != nil || len(notes) != 1 {
