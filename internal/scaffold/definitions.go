@@ -250,9 +250,13 @@ func RoleOf(playbook string) (string, error) {
 
 // findVersion is the CRD that the directory has for the kind, with its version added where that is missing, or an empty one.
 func (k *Kind) findVersion(dir string) (f File, err error) {
+	wanted := k.Namespaced
 	old, err := k.takeDefinition(dir)
 	if f.Path = k.Definition(); err != nil || old == "" {
 		return f, err
+	}
+	if k.Namespaced && !wanted {
+		return f, fmt.Errorf("--cluster-scoped: %s has it in namespaces, as all versions of a kind are", f.Path)
 	}
 	f.Text, err = k.addVersion(old)
 	f.Replaces = f.Text != old

@@ -272,6 +272,10 @@ func TestKind_OfACRDWithOtherNames(t *testing.T) {
 	files, _, err := k.All(dir, "", extravars.ToSnake)
 	must.Do(t, err)
 	must.Get(Write(dir, files, false))(t)
+	k.Namespaced = false
+	if _, _, err := k.All(dir, "", extravars.ToSnake); err == nil || !strings.Contains(err.Error(), "--cluster-scoped: config/crd/bases/zone.yaml has it in namespaces") {
+		t.Errorf("another scope: %v", err)
+	}
 	for name, want := range map[string]string{"crd/kustomization.yaml": "\n  - bases/zone.yaml\n", "rbac/zone_editor_role.yaml": "resources: [zonen]"} {
 		if text := string(must.Get(os.ReadFile(filepath.Join(dir, "config", name)))(t)); !strings.Contains(text, want) {
 			t.Errorf("%s has no %s:\n%s", name, want, text)
