@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -171,14 +172,24 @@ func (o *generateRBACOptions) validate() error {
 	}
 	slices.Sort(o.namespaces)
 	o.namespaces = slices.Compact(o.namespaces)
-	if len(o.namespaces) > 0 && o.output != "" && same(o.output, rulesFile) && exists("config/default") {
-		problems = append(problems, fmt.Errorf("--output %s: config/default moves all that is there into the operator's namespace, and binds a ClusterRole: "+
-			"write the Roles for --namespace to a file elsewhere, and apply it with RoleBindings", o.output))
+	if len(o.namespaces) > 0 && o.output != "" && same(o.output, rulesFile) && bindsClusterRole() {
+		problems = append(problems, fmt.Errorf("--output %s: %s binds a ClusterRole, and config/default moves all that is there into the operator's namespace: "+
+			"write the Roles for --namespace to a file elsewhere, and apply it with RoleBindings; or bind a Role there", o.output, bindingFile))
 	}
 	if !o.scan && len(o.calls) == 0 {
 		problems = append(problems, errors.New("--scan=false leaves nothing to read: give a record of runs with --api-calls"))
 	}
 	return errors.Join(problems...)
+}
+
+// bindingFile binds the permissions of a project's operator.
+const bindingFile = "config/rbac/role_binding.yaml"
+
+var ofClusterRole = regexp.MustCompile(`(?m)^ *kind: *ClusterRole *$`)
+
+func bindsClusterRole() bool {
+	data, err := os.ReadFile(bindingFile)
+	return err == nil && ofClusterRole.Match(data)
 }
 
 // generate adds up the needs. Places are as seen from the working directory.

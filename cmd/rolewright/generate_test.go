@@ -111,7 +111,11 @@ func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 	project := t.TempDir()
 	must.Do(t, os.CopyFS(project, os.DirFS(filepath.Join("testdata", "generate"))))
-	must.Do(t, os.MkdirAll(filepath.Join(project, "config", "default"), 0o755))
+	must.Do(t, os.MkdirAll(filepath.Join(project, "config", "rbac"), 0o755))
+	binds := func(kind string) {
+		must.Do(t, os.WriteFile(filepath.Join(project, bindingFile), []byte("kind: "+kind+"Binding\nroleRef:\n  kind: "+kind+"\n"), 0o600))
+	}
+	binds("ClusterRole")
 	dir := t.TempDir()
 	output := filepath.Join(dir, "role.yaml")
 	bad := filepath.Join(dir, "bad.jsonl")
@@ -142,6 +146,10 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 	}
 	if _, err := os.Stat(output); err == nil {
 		t.Error("it has written in spite of --strict")
+	}
+	binds("Role") // a project may bind it in the operator's namespace
+	if _, _, err := generateRBAC(t, project, "--namespace=one", "--output="+rulesFile, "--allow-unknown", "--offline"); err != nil {
+		t.Error(err)
 	}
 }
 
