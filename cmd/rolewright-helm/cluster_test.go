@@ -28,6 +28,7 @@ import (
 type cluster struct {
 	t     *testing.T
 	chart string
+	from  []valuesSource
 
 	mu      sync.Mutex
 	served  map[string][]metav1.APIResource
@@ -83,7 +84,7 @@ func (c *cluster) handler(action string) (*handler, string) {
 	}
 	c.t.Cleanup(reports.close)
 	h := &handler{in: &input{Object: *c.get(itself).DeepCopy()}, reports: reports, timeout: time.Minute}
-	h.in.Run.Action, h.in.settings.Chart = action, c.chart
+	h.in.Run.Action, h.in.settings.Chart, h.in.settings.ValuesFrom = action, c.chart, c.from
 	return h, file
 }
 

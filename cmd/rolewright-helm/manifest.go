@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 
 	release "helm.sh/helm/v4/pkg/release/v1"
@@ -20,41 +23,163 @@ const maxManifest = 256 << 10
 // Secret try passwords.
 const hidden = "(hidden)"
 
-// shown is the manifest of a release as the status of the object has it, without the values of Secrets wherever they are.
+// shown is the manifest of a release as the status of the object has it, without the values of Secrets wherever they are. It names
+// all objects: where the records are gone, they are uninstalled by it.
 func shown(manifest string, expose bool, secrets []string) string {
+	documents := strings.Split(manifest, "\n---\n")
 	if !expose {
-		parts := strings.Split(manifest, "\n---\n")
-		for i, part := range parts {
-			parts[i] = withoutSecret(part)
-		}
-		manifest = strings.Join(parts, "\n---\n")
+		pairs := make([]string, 0, 2*len(secrets))
 		for _, secret := range secrets {
-			manifest = strings.ReplaceAll(manifest, secret, hidden)
+			pairs = append(pairs, secret, hidden)
+		}
+		hider := strings.NewReplacer(pairs...)
+		for i, document := range documents {
+			documents[i] = withoutSecrets(document, hider)
 		}
 	}
-	return clip(manifest, maxManifest)
+	shorten(documents, maxManifest)
+	return clip(strings.Join(documents, "\n---\n"), maxManifest)
 }
 
-// withoutSecret hides the values of a Secret; another document stays as it is.
-func withoutSecret(document string) string {
-	var obj map[string]any
-	if err := yaml.Unmarshal([]byte(document), &obj); err != nil {
-		return "# (hidden: this document cannot be read)\n"
+// shorten leaves of documents that are too long together only what identifies their objects, beginning with the longest.
+func shorten(documents []string, most int) {
+	size := 0
+	order := make([]int, len(documents))
+	for i, document := range documents {
+		order[i], size = i, size+len(document)+len("\n---\n")
 	}
-	if !hide(obj) {
+	slices.SortStableFunc(order, func(a, b int) int { return len(documents[b]) - len(documents[a]) })
+	for _, i := range order {
+		if size <= most {
+			return
+		}
+		size -= len(documents[i])
+		documents[i] = identified(documents[i])
+		size += len(documents[i])
+	}
+}
+
+// identified is what identifies the objects of a document.
+func identified(document string) string {
+	var obj map[string]any
+	if err := yaml.Unmarshal([]byte(document), &obj); err != nil || obj == nil {
 		return document
 	}
-	text, err := yaml.Marshal(obj)
-	if err != nil {
-		return "# (hidden)\n"
+	is := identity(obj)
+	if items, ok := obj["items"].([]any); ok {
+		for i, item := range items {
+			if m, ok := item.(map[string]any); ok {
+				items[i] = identity(m)
+			}
+		}
+		is["items"] = items
 	}
+	return sources(document) + yamlOf(is)
+}
+
+// identity is what Helm finds an object by, and keeps it for.
+func identity(obj map[string]any) map[string]any {
+	is := only(obj, "apiVersion", "kind")
+	if metadata, ok := obj["metadata"].(map[string]any); ok {
+		has := only(metadata, "name", "namespace")
+		if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			has["annotations"] = only(annotations, annotationPolicy)
+		}
+		is["metadata"] = has
+	}
+	return is
+}
+
+func only(is map[string]any, keys ...string) map[string]any {
+	out := map[string]any{}
+	for _, key := range keys {
+		if value, there := is[key]; there {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// withoutSecrets hides the values of a Secret, and those that hider replaces in other objects; another document stays as it is.
+func withoutSecrets(document string, hider *strings.Replacer) string {
+	var obj map[string]any
+	exact := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }
+	if err := yaml.Unmarshal([]byte(document), &obj, exact); err != nil {
+		return "# (hidden: this document cannot be read)\n"
+	}
+	if obj == nil {
+		return hider.Replace(document)
+	}
+	found := hide(obj)
+	is := objectWithout(obj, hider)
+	if !found && hider.Replace(document) == document && reflect.DeepEqual(is, obj) {
+		return document
+	}
+	return hider.Replace(sources(document)) + yamlOf(is)
+}
+
+// objectWithout is an object, or a list of some, without what hider replaces, but for what identifies it.
+func objectWithout(obj map[string]any, hider *strings.Replacer) map[string]any {
+	out, _ := without(obj, hider).(map[string]any)
+	out = merge(out, identity(obj))
+	items, isList := obj["items"].([]any)
+	if !isList {
+		return out
+	}
+	list := make([]any, len(items))
+	for i, item := range items {
+		if m, ok := item.(map[string]any); ok {
+			list[i] = objectWithout(m, hider)
+		} else {
+			list[i] = without(item, hider)
+		}
+	}
+	out["items"] = list
+	return out
+}
+
+// without is a value without what hider replaces.
+func without(value any, hider *strings.Replacer) any {
+	switch is := value.(type) {
+	case string:
+		return hider.Replace(is)
+	case json.Number:
+		if hider.Replace(is.String()) != is.String() {
+			return hidden
+		}
+	case []any:
+		list := make([]any, len(is))
+		for i := range is {
+			list[i] = without(is[i], hider)
+		}
+		return list
+	case map[string]any:
+		out := make(map[string]any, len(is))
+		for _, key := range slices.Sorted(maps.Keys(is)) {
+			out[hider.Replace(key)] = without(is[key], hider)
+		}
+		return out
+	}
+	return value
+}
+
+// sources are the lines of a document that say what it was made of.
+func sources(document string) string {
 	comment := ""
 	for line := range strings.Lines(document) {
 		if strings.HasPrefix(line, "---") || strings.HasPrefix(line, "# Source: ") {
 			comment += line
 		}
 	}
-	return comment + string(text)
+	return comment
+}
+
+func yamlOf(obj map[string]any) string {
+	is, err := yaml.Marshal(obj)
+	if err != nil {
+		return "# (hidden)\n"
+	}
+	return string(is)
 }
 
 // hide hides the values of a Secret, or of those in a list.

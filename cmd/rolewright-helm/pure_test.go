@@ -95,7 +95,7 @@ func TestShown_ValuesFrom(t *testing.T) {
 	}}}
 	manifest := "kind: ConfigMap\ndata:\n  a: user:the \"password\"@db\n  b: \"the \\\"password\\\"\"\n  c: |\n    first line\n    second line\n" +
 		"  d: " + base64.StdEncoding.EncodeToString([]byte("first line\nsecond line\n")) + "\n  e: short\n  f: a setting\n"
-	want := "kind: ConfigMap\ndata:\n  a: user:(hidden)@db\n  b: \"(hidden)\"\n  c: |\n    (hidden)\n    (hidden)\n  d: (hidden)\n  e: short\n  f: a setting\n"
+	want := "data:\n  a: user:(hidden)@db\n  b: (hidden)\n  c: |\n    (hidden)\n  d: (hidden)\n  e: short\n  f: a setting\nkind: ConfigMap\n"
 	if got := shown(manifest, false, in.secrets()); got != want {
 		t.Errorf("%s\nwant:\n%s", got, want)
 	}

@@ -201,6 +201,9 @@ func (h *handler) recorded() (*v1.Release, error) {
 	if manifest == "" {
 		return nil, nil
 	}
+	if strings.HasSuffix(manifest, "…") {
+		h.reports.event("Warning", "UnverifiedRelease", "The records of the release are gone, and status.deployedRelease.manifest was too long to name all objects: some may be left")
+	}
 	rel := &v1.Release{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Version: 1, Manifest: manifest, Info: &v1.Info{Status: common.StatusDeployed}}
 	return rel, h.records.Memory.Create(recordOf(rel.Name, rel.Version), rel)
 }

@@ -44,6 +44,26 @@ func TestUninstall_RecordsGone(t *testing.T) {
 	}
 }
 
+// What the status hides and leaves out names all objects still.
+func TestUninstall_RecordsGone_Shown(t *testing.T) {
+	c := newCluster(t)
+	c.from = []valuesSource{{Secret: true, Data: map[string]string{"username": "postgres", "config": "apiVersion: v1\nmetadata:\n  namespace: ns\nConfigMap"}}}
+	kept := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept, namespace: ns, annotations: {helm.sh/resource-policy: keep, a: postgres}}\n"
+	long := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: long, namespace: ns}\ndata: {a: " + strings.Repeat("x", maxManifest) + "}\n"
+	list := "---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: ConfigMap, metadata: {name: postgres-2, namespace: ns}, data: {a: postgres}}]\n"
+	c.release("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: it-postgresql\n  namespace: ns\ndata: {a: postgres}\n" + kept + long + list + "---\n" + chartOfTwo)
+	delete(c.objects, record)
+	c.finalize()
+	for _, name := range []string{"it-postgresql", "long", "postgres-2", "it"} {
+		if c.get(configMaps+name) != nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+	if c.get(roles+"it") != nil || c.get(configMaps+"kept") == nil {
+		t.Error("the ClusterRole is left, or what is to be kept is gone")
+	}
+}
+
 // With uninstall-wait, the object waits for what is being deleted as long as that takes, and the records go last.
 func TestUninstall_Wait(t *testing.T) {
 	c := newCluster(t)
