@@ -133,13 +133,16 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 		}
 	}
 	is.Manifest = join(documents)
-	if len(left) > 0 {
-		what := fmt.Sprintf("Revision %d is not known to be made by this operator, and names objects that carry no mark of the release; they are left: %s",
-			is.Version, named(left))
-		note("%s", what)
-		h.reports.event("Warning", "UnverifiedRelease", what)
-	}
+	h.leave(left, fmt.Sprintf("Revision %d is not known to be made by this operator, and names objects that carry no mark of the release; they are left", is.Version))
 	return nil
+}
+
+// leave says which objects are left, and why.
+func (h *handler) leave(left []string, why string) {
+	if len(left) > 0 {
+		note("%s: %s", why, strings.Join(left, ", "))
+		h.reports.event("Warning", "UnverifiedRelease", why+": "+named(left))
+	}
 }
 
 // built are the objects of a document. Gone says that its kind is not served any more; an API that does not answer
@@ -183,54 +186,64 @@ func (h *handler) served(is *release.Release) (left bool, err error) {
 	return left, nil
 }
 
-// claim puts Helm's marks on the objects of a revision that lack some, as those that helm-operator has made again: Helm's
-// uninstallation passes over them, as over those that cannot be read, which is an error here.
+// claim puts Helm's marks on the objects of a revision that have only other marks of it, as those that helm-operator has made
+// again: Helm's uninstallation passes over them, as over those that cannot be read, which is an error here.
 func (h *handler) claim(is *release.Release) error {
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
 		return fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
 	}
+	var left []string
 	for _, info := range list {
 		if obj, err := meta.Accessor(info.Object); err != nil || kept(obj) {
 			continue
 		}
-		if err := h.claimOne(info); err != nil {
+		ours, err := h.claimOne(info)
+		if err != nil {
 			return fmt.Errorf("%s: %w", describe(info), cause(err))
 		}
+		if !ours {
+			left = append(left, describe(info))
+		}
 	}
+	h.leave(left, fmt.Sprintf("Objects that revision %d names carry no mark of the release, or are to be kept; they are left", is.Version))
 	return nil
 }
 
-func (h *handler) claimOne(info *resource.Info) error {
+// claimOne tells whether an object goes with the release; one that is not there does.
+func (h *handler) claimOne(info *resource.Info) (ours bool, err error) {
 	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
 	live, err := helper.Get(info.Namespace, info.Name)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	obj, err := meta.Accessor(live)
 	if err != nil {
-		return err
+		return false, err
 	}
 	annotations := obj.GetAnnotations()
 	its := annotations[annotationName] == h.name() && annotations[annotationNamespace] == h.in.Object.GetNamespace()
-	if annotations[annotationName] != "" && !its || its && obj.GetLabels()[labelManagedBy] == managedByHelm {
-		return nil // another release's, or it has them
+	switch {
+	case its && obj.GetLabels()[labelManagedBy] == managedByHelm:
+		return true, nil
+	case annotations[annotationName] != "" && !its, !h.carriesMarks(live), kept(obj):
+		return false, nil
 	}
 	marks := &resource.Info{Object: &unstructured.Unstructured{}}
 	if err := h.helmMarks(marks); err != nil {
-		return err
+		return false, err
 	}
 	patch, err := json.Marshal(marks.Object)
 	if err == nil {
 		_, err = helper.Patch(info.Namespace, info.Name, types.MergePatchType, patch, nil)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil
+		return true, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // ours tells whether an object is there, and carries the marks of the release: Helm's, those of

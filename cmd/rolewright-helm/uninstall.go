@@ -80,6 +80,9 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		note("Release not found")
 		return nil, nil
 	}
+	if last.Info.Status == common.StatusUninstalled {
+		return last, nil // what has such a name now, others have made since
+	}
 	return last, h.claim(last)
 }
 

@@ -130,6 +130,51 @@ func TestUninstall_MarksOfHelmOperator(t *testing.T) {
 	}
 }
 
+// What others have made under the name of an object of the release is left as it is, and named.
+func TestUninstall_MadeByOthers(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: kept}\n")
+	made := func(at string, annotations map[string]string) {
+		c.change(at, func(is *unstructured.Unstructured) {
+			is.SetLabels(nil)
+			is.SetAnnotations(annotations)
+			is.SetOwnerReferences(nil)
+		})
+	}
+	made(configMaps+"it", nil)
+	made(roles+"it", map[string]string{annotationOwner: "ns/other", annotationOwnerType: "Kettle.demo.example.com"})
+	made(roles+"kept", map[string]string{annotationOwner: "ns/it", annotationOwnerType: "Kettle.demo.example.com", annotationPolicy: "keep"})
+	_, text, err := c.run("finalize")
+	c.try(err)
+	if !strings.Contains(text, "UnverifiedRelease") || !strings.Contains(text, "ConfigMap ns/it, ClusterRole it, ClusterRole kept") || c.get(record) != nil {
+		t.Errorf("record %v\n%s", c.get(record), text)
+	}
+	for _, at := range []string{configMaps + "it", roles + "it", roles + "kept"} {
+		if is := c.get(at); is == nil || is.GetLabels() != nil {
+			t.Errorf("%s: %v", at, is)
+		}
+	}
+}
+
+// What others make while the object waits for the rest is theirs.
+func TestUninstall_Wait_MadeByOthers(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.SetFinalizers([]string{"example.com/hold"}) })
+	c.change(itself, func(is *unstructured.Unstructured) {
+		is.SetAnnotations(map[string]string{annotationPrefix + "uninstall-wait": "true"})
+	})
+	for range 2 {
+		r, text, err := c.run("finalize")
+		if is := c.get(roles + "it"); err != nil || r.waiting == "" || is != nil && is.GetLabels() != nil || strings.Contains(text, "UnverifiedRelease") {
+			t.Fatalf("%v, %+v, %v\n%s", err, r, is, text)
+		}
+		c.objects[roles+"it"] = &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "it"},
+		}}
+	}
+}
+
 // A kind that is not served any more holds no release; one whose API does not answer does.
 func TestUninstall_KindGone(t *testing.T) {
 	c := newCluster(t)
