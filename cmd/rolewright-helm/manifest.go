@@ -213,6 +213,7 @@ func (h *handler) writeDeployed(ctx context.Context, is *release.Release) error 
 	if h.check() {
 		return nil
 	}
+	is = h.records.whole(is)
 	want := map[string]any{"name": is.Name, "manifest": shown(is.Manifest, h.in.settings.ExposeManifest, h.in.secrets())}
 	if h.trusted {
 		want["seal"] = h.sealOf(is)

@@ -29,11 +29,32 @@ type records struct {
 	secrets *driver.Secrets
 	listed  *listing
 	read    bool
+	// cut are the manifests, by the salt of their revisions, of which kinds are left out that are not served any more.
+	cut map[string]string
+}
+
+// whole is a revision as its record has it, and its seal is of: with what is left out of it in the run.
+func (r *records) whole(is *v1.Release) *v1.Release {
+	manifest, cut := r.cut[is.Labels[labelSalt]]
+	if !cut {
+		return is
+	}
+	whole := *is
+	whole.Manifest = manifest
+	return &whole
+}
+
+// wholly is the same of what Helm stores.
+func (r *records) wholly(rel release.Releaser) release.Releaser {
+	if is, ok := rel.(*v1.Release); ok {
+		return r.whole(is)
+	}
+	return rel
 }
 
 // Create implements [driver.Driver].
 func (r *records) Create(key string, rel release.Releaser) error {
-	if err := r.secrets.Create(key, rel); err != nil {
+	if err := r.secrets.Create(key, r.wholly(rel)); err != nil {
 		return fitting(err)
 	}
 	return r.Memory.Create(key, rel)
@@ -41,7 +62,7 @@ func (r *records) Create(key string, rel release.Releaser) error {
 
 // Update implements [driver.Driver].
 func (r *records) Update(key string, rel release.Releaser) error {
-	if err := r.secrets.Update(key, rel); err != nil {
+	if err := r.secrets.Update(key, r.wholly(rel)); err != nil {
 		return fitting(err)
 	}
 	return r.Memory.Update(key, rel)

@@ -165,7 +165,8 @@ func (h *handler) built(document string) (list kube.ResourceList, gone bool, err
 	return nil, true, nil
 }
 
-// served leaves out of a revision what is of kinds that are not served any more, and tells whether there was any.
+// served leaves out of a sealed revision what is of kinds that are not served any more, and tells whether there was any. Its
+// record stays whole.
 func (h *handler) served(is *release.Release) (left bool, err error) {
 	if _, err := h.kube.Build(strings.NewReader(is.Manifest), false); !meta.IsNoMatchError(err) {
 		return false, err
@@ -182,7 +183,10 @@ func (h *handler) served(is *release.Release) (left bool, err error) {
 			documents = append(documents, document)
 		}
 	}
-	is.Manifest = join(documents)
+	if left {
+		h.records.cut = with(h.records.cut, map[string]string{is.Labels[labelSalt]: is.Manifest})
+		is.Manifest = join(documents)
+	}
 	return left, nil
 }
 

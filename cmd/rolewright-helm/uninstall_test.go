@@ -224,6 +224,44 @@ func TestWanted_KindGone(t *testing.T) {
 	}
 }
 
+// A revision of which a kind is left out keeps its seal, so that the object waits for the rest whatever name the chart has since.
+func TestUninstall_KindGone_Wait(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
+	delete(c.served, "cups.example.com/v1")
+	c.write(filepath.Join(c.chart, "Chart.yaml"), "{apiVersion: v2, name: samovar, version: 0.1.0}\n")
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.SetFinalizers([]string{"example.com/hold"}) })
+	c.change(itself, func(is *unstructured.Unstructured) {
+		is.SetAnnotations(map[string]string{annotationPrefix + "uninstall-wait": "true"})
+	})
+	for range 2 {
+		if r, text, err := c.run("finalize"); err != nil || r.waiting == "" || c.get(record) == nil {
+			t.Fatalf("%v, %+v, record %v\n%s", err, r, c.get(record), text)
+		}
+	}
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.SetFinalizers(nil) })
+	c.finalize()
+	if c.get(record) != nil {
+		t.Error("the record is left")
+	}
+}
+
+// The status keeps the seal of such a revision where the chart makes the rest of it.
+func TestReconcile_KindGone(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates/all.yaml"), chartOfTwo)
+	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
+	delete(c.served, "cups.example.com/v1")
+	seal := func() string {
+		is, _, _ := unstructured.NestedString(c.get(itself).Object, "status", "deployedRelease", "seal")
+		return is
+	}
+	before := seal()
+	if _, text, err := c.run("reconcile"); err != nil || seal() != before || before == "" {
+		t.Errorf("%v, seal %s, was %s\n%s", err, seal(), before, text)
+	}
+}
+
 // What no release can be of goes at once, and is refused else.
 func TestAct_NoRelease(t *testing.T) {
 	c := newCluster(t)
