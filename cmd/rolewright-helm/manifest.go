@@ -19,6 +19,9 @@ import (
 // maxManifest bounds the manifest in the status of the object.
 const maxManifest = 256 << 10
 
+// maxSecrets bounds the texts that are looked for in the manifest. Where there are more, it has only what identifies its objects.
+const maxSecrets = 16 << 10
+
 // hidden is in the place of what a Secret has. A digest would let people who may not read the
 // Secret try passwords.
 const hidden = "(hidden)"
@@ -26,8 +29,12 @@ const hidden = "(hidden)"
 // shown is the manifest of a release as the status of the object has it, without the values of Secrets wherever they are. It names
 // all objects: where the records are gone, they are uninstalled by it.
 func shown(manifest string, expose bool, secrets []string) string {
-	documents := strings.Split(manifest, "\n---\n")
-	if !expose {
+	documents, most := strings.Split(manifest, "\n---\n"), maxManifest
+	switch {
+	case expose:
+	case len(secrets) > maxSecrets:
+		most = 0
+	default:
 		pairs := make([]string, 0, 2*len(secrets))
 		for _, secret := range secrets {
 			pairs = append(pairs, secret, hidden)
@@ -37,7 +44,7 @@ func shown(manifest string, expose bool, secrets []string) string {
 			documents[i] = withoutSecrets(document, hider)
 		}
 	}
-	shorten(documents, maxManifest)
+	shorten(documents, most)
 	return clip(strings.Join(documents, "\n---\n"), maxManifest)
 }
 
@@ -59,20 +66,21 @@ func shorten(documents []string, most int) {
 	}
 }
 
-// identified is what identifies the objects of a document.
+// identified is what identifies the objects of a document, and nothing else of it.
 func identified(document string) string {
 	var obj map[string]any
-	if err := yaml.Unmarshal([]byte(document), &obj); err != nil || obj == nil {
-		return document
+	if err := yaml.Unmarshal([]byte(document), &obj); err != nil {
+		return "# (hidden: this document cannot be read)\n"
 	}
 	is := identity(obj)
 	if items, ok := obj["items"].([]any); ok {
-		for i, item := range items {
+		list := []any{}
+		for _, item := range items {
 			if m, ok := item.(map[string]any); ok {
-				items[i] = identity(m)
+				list = append(list, identity(m))
 			}
 		}
-		is["items"] = items
+		is["items"] = list
 	}
 	return sources(document) + yamlOf(is)
 }

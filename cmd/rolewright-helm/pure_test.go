@@ -81,7 +81,7 @@ func TestShown(t *testing.T) {
 	if shown(manifest, true, []string{rest}) != manifest {
 		t.Error("exposed: not as it was")
 	}
-	if long := shown(strings.Repeat("é", maxManifest), true, nil); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
+	if long := shown(strings.Repeat("kind: A\n\n---\n", maxManifest/10), true, nil); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
 		t.Errorf("cut to %d bytes", len(long))
 	}
 }
@@ -96,6 +96,21 @@ func TestShown_ValuesFrom(t *testing.T) {
 	manifest := "kind: ConfigMap\ndata:\n  a: user:the \"password\"@db\n  b: \"the \\\"password\\\"\"\n  c: |\n    first line\n    second line\n" +
 		"  d: " + base64.StdEncoding.EncodeToString([]byte("first line\nsecond line\n")) + "\n  e: short\n  f: a setting\n"
 	want := "data:\n  a: user:(hidden)@db\n  b: (hidden)\n  c: |\n    (hidden)\n  d: (hidden)\n  e: short\n  f: a setting\nkind: ConfigMap\n"
+	if got := shown(manifest, false, in.secrets()); got != want {
+		t.Errorf("%s\nwant:\n%s", got, want)
+	}
+}
+
+// Where Secrets have too many lines to look for, nothing but what identifies objects is shown.
+func TestShown_ManySecrets(t *testing.T) {
+	t.Parallel()
+	lines := make([]string, maxSecrets)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("line %d", i)
+	}
+	in := &input{settings: settings{ValuesFrom: []valuesSource{{Secret: true, Data: map[string]string{"a": strings.Join(lines, "\n")}}}}}
+	manifest := "---\n# Source: a\nkind: A\nmetadata: {name: a}\ndata: {a: line 7}\n\n---\n# line 7\n\n---\nkind: List\nitems: [line 7, {kind: B, data: line 7}]\n"
+	want := "---\n# Source: a\nkind: A\nmetadata:\n  name: a\n\n---\n{}\n\n---\nitems:\n- kind: B\nkind: List\n"
 	if got := shown(manifest, false, in.secrets()); got != want {
 		t.Errorf("%s\nwant:\n%s", got, want)
 	}
