@@ -12,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -72,14 +73,18 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	return h.succeed(ctx, rel, installSuccessful, true)
 }
 
-// existing tells whether an object of the manifest is there already.
+// existing tells whether an object of the manifest is there already. One that is being deleted is not: it may be what an
+// installation that failed has left.
 func (h *handler) existing(manifest string) (bool, error) {
 	list, err := h.kube.Build(strings.NewReader(manifest), false)
 	if err != nil {
 		return false, fmt.Errorf("failed to install release: %w", cause(err))
 	}
 	for _, info := range list {
-		if info.Get() == nil {
+		if info.Get() != nil {
+			continue
+		}
+		if obj, ok := info.Object.(metav1.Object); !ok || obj.GetDeletionTimestamp() == nil {
 			return true, nil
 		}
 	}

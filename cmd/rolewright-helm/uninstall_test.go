@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -259,6 +260,26 @@ func TestReconcile_KindGone(t *testing.T) {
 	before := seal()
 	if _, text, err := c.run("reconcile"); err != nil || seal() != before || before == "" {
 		t.Errorf("%v, seal %s, was %s\n%s", err, seal(), before, text)
+	}
+}
+
+// What an installation that failed has left, and is still being deleted, is not there already: what the next one makes, and fails,
+// is removed, too.
+func TestExisting_BeingDeleted(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	for _, want := range []bool{true, false} {
+		if found, err := h.existing(chartOfTwo); err != nil || found != want {
+			t.Errorf("%t, %v; want %t", found, err, want)
+		}
+		delete(c.objects, roles+"it")
+		c.change(configMaps+"it", func(is *unstructured.Unstructured) {
+			now := metav1.Now()
+			is.SetFinalizers([]string{"example.com/hold"})
+			is.SetDeletionTimestamp(&now)
+		})
 	}
 }
 
