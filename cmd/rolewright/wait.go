@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,10 +175,8 @@ func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstr
 			left--
 		}
 	}
+	objects = once(objects)
 	for i := range objects {
-		if all[keyOf(&objects[i])] != nil {
-			continue // it is named twice
-		}
 		left++
 		all[keyOf(&objects[i])] = &awaited{name: c.shown(&objects[i])}
 		look(keyOf(&objects[i]), &objects[i])
@@ -201,6 +200,16 @@ func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstr
 		}
 	}
 	return coded(errors.Join(failed...), exitTimeout)
+}
+
+// once has no object a second time.
+func once(objects []unstructured.Unstructured) []unstructured.Unstructured {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(objects), func(obj unstructured.Unstructured) bool {
+		twice := seen[keyOf(&obj)]
+		seen[keyOf(&obj)] = true
+		return twice
+	})
 }
 
 // keyOf tells the objects of a kind apart.

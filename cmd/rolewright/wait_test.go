@@ -18,4 +18,9 @@ func TestAwait_CountsAnObjectOnce(t *testing.T) {
 	if err := (&waitOptions{}).await(cmd, &objectClient{}, []unstructured.Unstructured{one, one}, met); err != nil { // without a client to follow more
 		t.Error(err)
 	}
+	other := *one.DeepCopy()
+	other.SetNamespace("y")
+	if objects := once([]unstructured.Unstructured{one, other, one}); len(objects) != 2 { // of which the timeout speaks
+		t.Errorf("%v", objects)
+	}
 }
