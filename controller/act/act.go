@@ -81,7 +81,7 @@ func Cancel(run string) Action {
 			id = active.ID
 		}
 		if id == "" {
-			return nil, "has no record of runs in its status: name the run with --run"
+			return nil, "has no run in progress by its status: if that has no record of runs (manageStatus: false), name the run with --run"
 		}
 		return map[string]any{controller.AnnotationCancel: id}, "cancel of run " + id + " requested"
 	}

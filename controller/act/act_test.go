@@ -72,4 +72,8 @@ func TestAct_CancelsTheRunOfThePage(t *testing.T) {
 			}
 		})
 	}
+	fresh := &unstructured.Unstructured{Object: map[string]any{}} // has no record of runs, as with manageStatus: false
+	if _, said := Cancel("")(fresh); !strings.HasPrefix(said, "has no run in progress") || !strings.Contains(said, "--run") {
+		t.Error(said)
+	}
 }
