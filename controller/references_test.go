@@ -156,7 +156,7 @@ func TestReferences_VarsFrom(t *testing.T) {
 		t.Errorf("the message does not name the Secret: %q", message)
 	}
 	must.Be(t, "runs", 0, exec.count())
-	must.Do(t, testutil.GatherAndCompare(reg, strings.NewReader("# HELP rolewright_runs_total Runs that ended, by what started them and how they ended.\n"+
+	must.Do(t, testutil.GatherAndCompare(reg, strings.NewReader("# HELP rolewright_runs_total Runs that ended or could not begin, by what started them and how they ended.\n"+
 		"# TYPE rolewright_runs_total counter\n"+
 		`rolewright_runs_total{cause="created",group="`+gvk.Group+`",kind="Widget",reason="ReferenceNotFound",version="`+gvk.Version+`"} 1`+"\n"),
 		"rolewright_runs_total", "rolewright_runs_in_flight"))

@@ -98,7 +98,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		decisions: counter("rolewright_decisions_total",
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: gauge("rolewright_kind_ready",
-			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+			"1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.", "group", "version", "kind"),
 		unwatched: gauge("rolewright_references_unwatched", "1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.", "group", "version", "kind", "resource"),
 		broken: gauge("rolewright_content_broken",
 			"1 while changed content or a changed watches file cannot be used and the one before stays in use (--watch-content), else 0."),

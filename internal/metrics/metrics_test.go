@@ -146,7 +146,7 @@ rolewright_artifact_runs 3
 # TYPE rolewright_decisions_total counter
 rolewright_decisions_total{decision="run",group="apps.example.com",kind="Widget"} 1
 rolewright_decisions_total{decision="skip",group="apps.example.com",kind="Widget"} 1
-# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0.
+# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.
 # TYPE rolewright_kind_ready gauge
 rolewright_kind_ready{group="",kind="Secret",version="v1"} 0
 rolewright_kind_ready{group="apps.example.com",kind="Widget",version="v1"} 1
@@ -188,7 +188,7 @@ rolewright_warm_line_differs{name="ansible:a"} 1
 # HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.
 # TYPE rolewright_references_unwatched gauge
 rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource="secrets",version="v1"} 1
-# HELP rolewright_runs_total Runs that ended, by what started them and how they ended.
+# HELP rolewright_runs_total Runs that ended or could not begin, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
 rolewright_runs_total{cause="retry",group="apps.example.com",kind="Widget",reason="ReferenceNotFound",version="v1"} 1

@@ -23,7 +23,7 @@ func newRunMetrics() runMetrics {
 	return runMetrics{
 		failing: places{known: map[string]struct{}{}},
 		runs: counter("rolewright_runs_total",
-			"Runs that ended, by what started them and how they ended.",
+			"Runs that ended or could not begin, by what started them and how they ended.",
 			"group", "version", "kind", "cause", "reason"),
 		executors: counter("rolewright_runs_by_executor_total",
 			"Runs that took place, by executor: warm (a forked playbook), runner (a new Python), job (a Pod), command (a command or chart) or handler (Go code).",
