@@ -60,7 +60,8 @@ A scenario is a list of steps. Paths are relative to it:
 Each value is an object, the path of a file with objects, or a list of them. The
 runs of what is applied have to succeed, or to fail with the reason that fails
 names, and a second run must not change anything, unless with idempotent: false. An
-object that is applied once more without a change is asked for a run.
+object that is applied once more without a change is asked for a run, unless it is
+paused.
 changed says how many tasks the run changes, timeout how long the step may take.
 Objects of expect may have more fields than are named; a field that is null must not
 be there, as in spec: {replicas: null}.

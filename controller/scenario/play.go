@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/text"
 )
@@ -164,6 +165,12 @@ func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructu
 		return nil
 	}
 	if was.GetUID() == u.GetUID() && was.GetGeneration() == u.GetGeneration() {
+		switch paused := controller.Summarize(u, time.Now()).Next == "paused"; {
+		case paused && s.Fails == "" && s.Message == "" && s.Changed == nil:
+			return nil // no run can come, and none is wanted
+		case paused:
+			return fmt.Errorf("%s: it is paused: no run comes", name(u))
+		}
 		if err := p.askAgain(ctx, u); err != nil {
 			return fmt.Errorf("%s: %w", name(u), err)
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -153,6 +154,15 @@ func TestStep_ARunOfItsOwn(t *testing.T) {
 	failing := one
 	failing.Fails = "TaskFailed"
 	must.Do(t, p.step(t.Context(), failing, "ns"))
+
+	paused := tea.DeepCopy()
+	paused.SetAnnotations(map[string]string{controller.AnnotationPaused: "true"})
+	held := Step{Apply: Objects{All: []*unstructured.Unstructured{paused}}}
+	must.Do(t, p.step(t.Context(), held, "ns")) // it is not run, which would fail
+	held.Fails = "TaskFailed"
+	if err := p.step(t.Context(), held, "ns"); err == nil || !strings.Contains(err.Error(), "it is paused") {
+		t.Errorf("error of a run that is wanted of a paused object = %v", err)
+	}
 
 	h.uid = ""
 	if err := p.step(t.Context(), one, "ns"); err == nil || !strings.Contains(err.Error(), "TaskFailed") {
