@@ -64,7 +64,7 @@ const serverPoint = "python.server.before-fork"
 func pythonPoints() []string {
 	return []string{
 		serverPoint, "python.head.received", "python.head.ready", "python.head.started", "python.keeper.run-started", "python.command.joined",
-		"python.head.ended", "python.head.killed", "python.head.before-answer",
+		"python.head.going", "python.head.ended", "python.head.killed", "python.head.before-answer",
 	}
 }
 

@@ -16,6 +16,7 @@ import importlib.machinery
 import os
 import signal
 import sys
+import threading
 import typing
 
 POINTS = [entry for entry in os.environ.get("FAULTS_POINTS", "").split(",") if entry]
@@ -46,12 +47,20 @@ def hit(name: str, other: int = 0) -> None:
             raise RuntimeError(f"failpoint {entry}")
 
 
-def around(module: typing.Any, name: str, before: str = "", after: str = "", of: int = 0) -> None:
-    """Give a function failpoints before and after it, of this process or of another one."""
+#: How long a run goes on when its run head passes python.head.going, in seconds.
+GOING = 0.4
+
+
+def around(module: typing.Any, name: str, before: str = "", after: str = "", of: int = 0, delay: float = 0) -> None:
+    """Give a function failpoints before and after it, of this process or of another one. With a delay, the one before is passed
+    while the function is executed.
+    """
     original = getattr(module, name)
 
     def function(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        if before:
+        if delay:
+            threading.Timer(delay, hit, (before, of or os.getpid())).start()
+        elif before:
             hit(before, of)
         result = original(*args, **kwargs)
         if after:
@@ -93,6 +102,7 @@ def interrupt(module: typing.Any) -> None:
             hit("python.head.received")
             around(module.runtrace, "begin_run", after="python.head.ready")
             around(module, "join", after="python.command.joined")
+            around(module.Watch, "wait", before="python.head.going", delay=GOING)
             around(module, "Watch", before="python.head.started")
             around(module, "Watch", before="python.keeper.run-started", of=keeper)
             around(module, "kill_rest", before="python.head.ended", after="python.head.killed")
