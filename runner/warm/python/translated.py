@@ -2,8 +2,8 @@
 so again.
 
 The server reads no content itself. A process does that which it forks when it starts, which has nothing of any object, renders
-nothing, imports no plugin but Ansible's, and ends before the first run. A template is known by its text: one that is changed later, or is not found, is
-compiled by the run that needs it.
+nothing, imports no plugin but Ansible's, and ends before the first run. A template is known by its text: one that is changed
+later, or is not found, is compiled by the run that needs it.
 """
 
 from __future__ import annotations
