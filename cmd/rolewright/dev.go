@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -296,122 +292,6 @@ func (d *dev) await(ctx context.Context, enough func(paths []string) bool) error
 			return err
 		}
 	}
-}
-
-// changed does what the changed files ask for; it is true if the operator has to
-// start again.
-func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
-	var content, manifests []string
-	for _, p := range paths {
-		switch {
-		case same(p, d.opts.watchesFile):
-			_, err := d.opts.loadWatches(logr.Discard())
-			if err != nil {
-				d.console.Problem(fmt.Errorf("%w; the one before goes on", err))
-				continue
-			}
-			d.console.Say("%s has changed: the operator starts again", p)
-			again = true
-		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
-			manifests = append(manifests, p)
-		case strings.HasPrefix(p, "config/"), strings.HasPrefix(p, "molecule/"), strings.HasPrefix(p, "tests/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml" && !d.named(p):
-			// Neither the operator nor a run reads it.
-		default:
-			content = append(content, p)
-		}
-	}
-	d.apply(ctx, manifests)
-	set := d.set.Load()
-	if len(content) == 0 || again || set == nil {
-		return again
-	}
-	if err := d.use(ctx, set, content); err != nil && ctx.Err() == nil {
-		d.console.Problem(err)
-	}
-	return false
-}
-
-// same tells whether two paths lead to the same file, which need not be there.
-func same(a, b string) bool {
-	a, errA := filepath.Abs(a)
-	b, errB := filepath.Abs(b)
-	return errA == nil && errB == nil && a == b
-}
-
-// named tells whether a watch names the file: in its command, or in its inputs.
-func (d *dev) named(file string) bool {
-	matches := func(pattern string) bool {
-		whole, err := filepath.Abs(file)
-		if err != nil {
-			return false
-		}
-		ok, err := filepath.Match(pattern, whole)
-		return err == nil && ok
-	}
-	return slices.ContainsFunc(d.watched, func(w watches.Watch) bool {
-		return slices.ContainsFunc(w.Inputs.Files, matches) || slices.ContainsFunc(w.Contents(), func(c watches.Content) bool {
-			return c.Command != nil && slices.ContainsFunc(c.Command.Files(), func(f string) bool { return same(file, f) })
-		})
-	})
-}
-
-// use has runs made of the content as it is now, if it can be read, and the objects looked
-// at.
-func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) error {
-	if d.copy == nil {
-		d.console.Say("changed: %s", strings.Join(changed, ", "))
-		set.ContentChanged()
-		return nil
-	}
-	next, err := d.copied(ctx)
-	if errors.Is(err, contentcopy.ErrChanging) {
-		return nil // the next change is seen, too
-	}
-	if err == nil {
-		if err = next.Check(ctx); err != nil {
-			next.Close()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%w; the state before it stays in use until it is fixed", err)
-	}
-	d.console.Say("changed: %s", strings.Join(changed, ", "))
-	before := d.copy
-	d.copy = next
-	defer before.Close()
-	return set.Watch(d.watched, next)
-}
-
-// copied is a copy of the content as it is now.
-func (d *dev) copied(ctx context.Context) (*contentcopy.Copy, error) {
-	c, _, err := contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched)
-	return c, err
-}
-
-func (d *dev) apply(ctx context.Context, paths []string) {
-	if d.applier == nil {
-		return
-	}
-	for _, p := range paths {
-		if strings.HasPrefix(path.Base(p), "kustomization.") { // it is for kubectl
-			continue
-		}
-		names, err := d.applier.apply(ctx, p)
-		for _, name := range names {
-			d.console.Say("%s: %s applied", p, name)
-		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
-			d.console.Problem(fmt.Errorf("%s: %w", p, err))
-		}
-	}
-}
-
-func globbed(pattern string) []string {
-	paths, err := filepath.Glob(pattern)
-	if err != nil { // the pattern is ours
-		return nil
-	}
-	return paths
 }
 
 // coloured tells whether w is a terminal whose user wants colours.
