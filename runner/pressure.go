@@ -35,9 +35,12 @@ const (
 
 // Where no limit of processes is seen, this is taken for it: so many for each CPU, and no fewer than the least. In a
 // container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb takes all CPU.
+// One takes half a MiB for each process, so that no limit is above one for each perProcess of memory: where memory is used
+// up first, all processes wait for the kernel to find some, the operator too.
 const (
 	tooManyPerCPU  = 512
 	tooManyAtLeast = 1024
+	perProcess     = 1 << 20
 )
 
 func tooMany() int64 { return int64(max(tooManyPerCPU*runtime.GOMAXPROCS(0), tooManyAtLeast)) }
@@ -45,8 +48,8 @@ func tooMany() int64 { return int64(max(tooManyPerCPU*runtime.GOMAXPROCS(0), too
 // pressureEvery is how often memory and processes are looked at while there are
 // runs, and pressureOften when half of them are in use.
 const (
-	pressureEvery = 250 * time.Millisecond
-	pressureOften = 50 * time.Millisecond
+	pressureEvery = 100 * time.Millisecond
+	pressureOften = 25 * time.Millisecond
 )
 
 // spareThreads are kept for the moment when no process can be started; see
@@ -141,7 +144,7 @@ func (p *pressure) look() (rest func()) {
 type reading struct {
 	memory, memoryLimit       int64
 	processes, processesLimit int64
-	// assumed is true if no limit of processes is seen.
+	// assumed is true if the limit of processes is not one that is seen.
 	assumed bool
 }
 
@@ -149,15 +152,16 @@ func (r reading) noMemory() bool {
 	return r.memoryLimit > 0 && r.memoryLimit-r.memory < r.memoryLimit/memoryLeft
 }
 
+// noProcesses is also true where many processes have used the memory up: each takes little of it.
 func (r reading) noProcesses() bool {
-	return r.processesLimit-r.processes < r.processesLimit/processesLeft
+	return r.processesLimit-r.processes < r.processesLimit/processesLeft || r.noMemory() && r.processes > r.processesLimit/mostShare
 }
 
 // ofProcesses says how many processes there are, and how many there may be.
 func (r reading) ofProcesses() string {
 	text := fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
 	if r.assumed {
-		text += fmt.Sprintf(", which is taken for the limit, as the container has none (%d for each CPU, at least %d)", tooManyPerCPU, tooManyAtLeast)
+		text += fmt.Sprintf(", which is taken for the limit (%d for each CPU, at least %d, but no more than one for each MiB of memory)", tooManyPerCPU, tooManyAtLeast)
 	}
 	return text
 }
@@ -175,7 +179,7 @@ func (p *pressure) read() reading {
 	if now := time.Now(); now.After(p.limitsStale) {
 		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
 	}
-	r := reading{memoryLimit: p.limits.Memory, processesLimit: cmp.Or(p.limits.Processes, tooMany()), assumed: p.limits.Processes == 0}
+	r := reading{memoryLimit: p.limits.Memory, processesLimit: cmp.Or(p.limits.Processes, tooMany())}
 	r.memory, r.processes = p.group.Used()
 	if r.memoryLimit == 0 {
 		r.memoryLimit, r.memory = p.group.Machine()
@@ -185,6 +189,10 @@ func (p *pressure) read() reading {
 	if r.memory > r.memoryLimit/2 {
 		r.memory -= p.group.Swap()
 	}
+	if most := r.memoryLimit / perProcess; most > 0 {
+		r.processesLimit = min(r.processesLimit, most)
+	}
+	r.assumed = r.processesLimit != p.limits.Processes
 	return r
 }
 

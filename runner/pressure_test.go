@@ -50,3 +50,17 @@ func TestReading_Greediest(t *testing.T) {
 		t.Errorf("the limit that is assumed: %v", reason)
 	}
 }
+
+// Where many processes have used the memory up they are what is lacking: one that is killed makes room for the next.
+func TestReading_NoProcesses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		memory, processes int64 // of 1000 each
+		want              bool
+	}{{500, 890, false}, {500, 901, true}, {960, 251, true}, {960, 250, false}} {
+		r := reading{memory: tt.memory, memoryLimit: 1000, processes: tt.processes, processesLimit: 1000}
+		if got := r.noProcesses(); got != tt.want {
+			t.Errorf("%+v: %t, want %t", tt, got, tt.want)
+		}
+	}
+}

@@ -162,7 +162,7 @@ func greedy(t *testing.T, s *shell) {
 	for outcome, want := range map[string]struct{ reason, says string }{
 		"greedy": {"OutOfMemory", "MiB were in use"},
 		"pours":  {"ArtifactsTooLarge", "--artifacts-max-bytes-per-run"},
-		"forks":  {"TooManyProcesses", "as the container has none"},
+		"forks":  {"TooManyProcesses", "taken for the limit"},
 	} {
 		object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
 		if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
