@@ -18,9 +18,7 @@ func newJobMetrics() jobMetrics {
 
 // JobConnections says how many connections the Pods of runs have, and whether there was none to spare for one.
 func (r *Recorder) JobConnections(open int, limited bool) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.jobs.connections.WithLabelValues().Set(float64(open))
 	if limited {
 		r.jobs.refused.WithLabelValues().Inc()

@@ -10,6 +10,7 @@ package metrics
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,7 +77,26 @@ var _ prometheus.Collector = (*Recorder)(nil)
 // New returns a Recorder that is registered with reg: all of its metrics or,
 // with an error, none.
 func New(reg prometheus.Registerer) (*Recorder, error) {
-	r := &Recorder{
+	r := unregistered()
+	if err := reg.Register(r); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return r, nil
+}
+
+//nolint:gochecknoglobals // the one Recorder that nil stands for; it is in no registry
+var none = sync.OnceValue(unregistered)
+
+// orNone is r, or for nil a Recorder that is not exposed.
+func (r *Recorder) orNone() *Recorder {
+	if r == nil {
+		return none()
+	}
+	return r
+}
+
+func unregistered() *Recorder {
+	return &Recorder{
 		runMetrics: newRunMetrics(), proxyMetrics: newProxyMetrics(),
 		buildInfo: gauge("ansible_operator_build_info",
 			"Always 1; the labels say which release and commit runs.", "commit", "version"),
@@ -107,10 +127,6 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		artifactBytes: gauge("rolewright_artifact_bytes",
 			"How much of the disk the finished runs take whose artifacts are kept."),
 	}
-	if err := reg.Register(r); err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
-	return r, nil
 }
 
 // reconcileBuckets are ansible-operator's, 5 ms to 10 s, and more above them:
@@ -161,50 +177,33 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 
 // BuildInfo says which build runs.
 func (r *Recorder) BuildInfo(version, commit string) {
-	if r == nil {
-		return
-	}
-	r.buildInfo.WithLabelValues(commit, version).Set(1)
+	r.orNone().buildInfo.WithLabelValues(commit, version).Set(1)
 }
 
 // Reconciled measures one reconcile from its first step to its last.
 func (r *Recorder) Reconciled(gvk schema.GroupVersionKind, took time.Duration) {
-	if r == nil {
-		return
-	}
-	r.reconciles.WithLabelValues(gvk.String()).Observe(took.Seconds())
+	r.orNone().reconciles.WithLabelValues(gvk.String()).Observe(took.Seconds())
 }
 
 // ReconcileResult counts a reconcile that ran Ansible, or could not.
 func (r *Recorder) ReconcileResult(gvk schema.GroupVersionKind, succeeded bool) {
-	if r == nil {
-		return
-	}
-	r.reconcileResult.WithLabelValues(gvk.String(), either(succeeded, "succeeded", "failed")).Inc()
+	r.orNone().reconcileResult.WithLabelValues(gvk.String(), either(succeeded, "succeeded", "failed")).Inc()
 }
 
 // ObjectSeen notes when an object was created. To note it again is harmless.
 func (r *Recorder) ObjectSeen(gvk schema.GroupVersionKind, namespace, name string, created time.Time) {
-	if r == nil {
-		return
-	}
-	r.createdAt.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name).Set(float64(created.Unix()))
+	r.orNone().createdAt.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name).Set(float64(created.Unix()))
 }
 
 // ObjectGone removes what ObjectSeen noted.
 func (r *Recorder) ObjectGone(gvk schema.GroupVersionKind, namespace, name string) {
-	if r == nil {
-		return
-	}
-	r.createdAt.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name)
+	r.orNone().createdAt.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name)
 }
 
 // Phase measures one phase of a reconcile. The names of phases are constants
 // of the caller. traceID is the trace of the run, which becomes an exemplar; empty for none.
 func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Duration, traceID string) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	observer := r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase)
 	if exemplars, ok := observer.(prometheus.ExemplarObserver); ok && traceID != "" {
 		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": traceID})
@@ -215,42 +214,28 @@ func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Du
 
 // StatusWrite counts one attempt to write an object's status; err is its result.
 func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err error) {
-	if r == nil {
-		return
-	}
-	r.statusWrites.WithLabelValues(gvk.Group, gvk.Kind, string(moment), either(err == nil, "succeeded", "failed")).Inc()
+	r.orNone().statusWrites.WithLabelValues(gvk.Group, gvk.Kind, string(moment), either(err == nil, "succeeded", "failed")).Inc()
 }
 
 // StatusRejected counts a part of an object's record that was ignored. The part
 // is a word of a fixed list.
 func (r *Recorder) StatusRejected(gvk schema.GroupVersionKind, part string) {
-	if r == nil {
-		return
-	}
-	r.rejected.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, part).Inc()
+	r.orNone().rejected.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, part).Inc()
 }
 
 // Decision counts one decision whether a run is due.
 func (r *Recorder) Decision(gvk schema.GroupVersionKind, run bool) {
-	if r == nil {
-		return
-	}
-	r.decisions.WithLabelValues(gvk.Group, gvk.Kind, either(run, "run", "skip")).Inc()
+	r.orNone().decisions.WithLabelValues(gvk.Group, gvk.Kind, either(run, "run", "skip")).Inc()
 }
 
 // KindReady says whether a watched kind is served at the moment.
 func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
-	if r == nil {
-		return
-	}
-	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
+	r.orNone().kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
 }
 
 // KindRemoved forgets a kind that is not watched any more.
 func (r *Recorder) KindRemoved(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.kindReady.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind)
 	r.unwatched.DeletePartialMatch(prometheus.Labels{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind})
 }
@@ -258,25 +243,17 @@ func (r *Recorder) KindRemoved(gvk schema.GroupVersionKind) {
 // ReferencesUnwatched says whether objects of a resource that the watch of a kind refers to
 // cannot be watched.
 func (r *Recorder) ReferencesUnwatched(gvk schema.GroupVersionKind, resource string, unwatched bool) {
-	if r == nil {
-		return
-	}
-	r.unwatched.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, resource).Set(oneIf(unwatched))
+	r.orNone().unwatched.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, resource).Set(oneIf(unwatched))
 }
 
 // ContentBroken says whether changed content cannot be used.
 func (r *Recorder) ContentBroken(broken bool) {
-	if r == nil {
-		return
-	}
-	r.broken.WithLabelValues().Set(oneIf(broken))
+	r.orNone().broken.WithLabelValues().Set(oneIf(broken))
 }
 
 // Artifacts says how many finished runs are kept on disk, and their size.
 func (r *Recorder) Artifacts(runs int, bytes int64) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.artifactRuns.WithLabelValues().Set(float64(runs))
 	r.artifactBytes.WithLabelValues().Set(float64(bytes))
 }

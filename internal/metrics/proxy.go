@@ -30,32 +30,20 @@ func (m *proxyMetrics) collectors() []prometheus.Collector {
 
 // ProxyRequest counts one request of a run to the API server.
 func (r *Recorder) ProxyRequest(verb, kind, outcome string) {
-	if r == nil {
-		return
-	}
-	r.proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
+	r.orNone().proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
 }
 
 // ProxyAnonymous says whether the API proxy lets clients without a token in.
 func (r *Recorder) ProxyAnonymous(allowed bool) {
-	if r == nil {
-		return
-	}
-	r.proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
+	r.orNone().proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
 }
 
 // AnonymousRequest counts one request without a token that was let in.
 func (r *Recorder) AnonymousRequest() {
-	if r == nil {
-		return
-	}
-	r.anonymous.WithLabelValues().Inc()
+	r.orNone().anonymous.WithLabelValues().Inc()
 }
 
 // UserMetricRefused counts one metric of a role for which there was no room.
 func (r *Recorder) UserMetricRefused() {
-	if r == nil {
-		return
-	}
-	r.userFull.WithLabelValues().Inc()
+	r.orNone().userFull.WithLabelValues().Inc()
 }

@@ -76,60 +76,40 @@ func memoryBuckets() []float64 { return prometheus.ExponentialBuckets(32<<20, 2,
 
 // RunStarted counts a run as in progress. Exactly one RunEnded or RunHandedOver must follow.
 func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+	r.orNone().inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
 // RunEnded counts the end of a run that RunStarted counted. The cause and the
 // reason are words of a fixed list, never text.
 func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
 // RunNotMade counts a run that has failed before it was in progress, and that RunStarted has not counted.
 func (r *Recorder) RunNotMade(gvk schema.GroupVersionKind, cause, reason string) {
-	if r == nil {
-		return
-	}
-	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
+	r.orNone().runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
 // RunHandedOver counts a run as in progress no more that goes on without this process.
 func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
+	r.orNone().inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
 }
 
 // RunMade counts a run that took place, by the word for how it was started.
 func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
-	if r == nil {
-		return
-	}
-	r.executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
+	r.orNone().executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
 }
 
 // ModulesRun counts the modules of a run, by how they were executed.
 func (r *Recorder) ModulesRun(gvk schema.GroupVersionKind, modules map[string]int64) {
-	if r == nil {
-		return
-	}
-	addByWay(r.modules, gvk, modules)
+	addByWay(r.orNone().modules, gvk, modules)
 }
 
 // TasksRun counts the tasks of a run, by why they had a worker.
 func (r *Recorder) TasksRun(gvk schema.GroupVersionKind, tasks map[string]int64) {
-	if r == nil {
-		return
-	}
-	addByWay(r.tasks, gvk, tasks)
+	addByWay(r.orNone().tasks, gvk, tasks)
 }
 
 // addByWay adds to counters whose last label is a way, a word of a fixed list.
@@ -142,34 +122,23 @@ func addByWay(counters *prometheus.CounterVec, gvk schema.GroupVersionKind, ways
 // RunLimit says how many runs there may be at a time because forks come late; 0 is
 // no limit.
 func (r *Recorder) RunLimit(limit int) {
-	if r == nil {
-		return
-	}
-	r.runLimit.WithLabelValues().Set(float64(limit))
+	r.orNone().runLimit.WithLabelValues().Set(float64(limit))
 }
 
 // WaitForMemory says whether runs wait for memory.
 func (r *Recorder) WaitForMemory(waits bool) {
-	if r == nil {
-		return
-	}
-	r.shortMemory.WithLabelValues().Set(oneIf(waits))
+	r.orNone().shortMemory.WithLabelValues().Set(oneIf(waits))
 }
 
 // WarmReady says whether runs can be forked at the moment.
 func (r *Recorder) WarmReady(ready bool) {
-	if r == nil {
-		return
-	}
-	r.warmReady.WithLabelValues().Set(oneIf(ready))
+	r.orNone().warmReady.WithLabelValues().Set(oneIf(ready))
 }
 
 // LineDiffers says what is in the way of forked runs in the line of ansible-core
 // that is installed: nothing without names.
 func (r *Recorder) LineDiffers(names []string) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.lineDiffers.Reset()
 	for _, name := range names {
 		r.lineDiffers.WithLabelValues(name).Set(1)
@@ -178,69 +147,52 @@ func (r *Recorder) LineDiffers(names []string) {
 
 // RunEvents counts n job events; an n below 1 counts nothing.
 func (r *Recorder) RunEvents(result EventResult, n int) {
-	if r == nil || n < 1 {
+	if n < 1 {
 		return
 	}
-	r.events.WithLabelValues(string(result)).Add(float64(n))
+	r.orNone().events.WithLabelValues(string(result)).Add(float64(n))
 }
 
 // RunWaited measures the time from when a run was due to its start. The cause is
 // the one that RunEnded gets.
 func (r *Recorder) RunWaited(gvk schema.GroupVersionKind, cause string, waited time.Duration) {
-	if r == nil {
-		return
-	}
-	r.waits.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause).Observe(max(waited, 0).Seconds())
+	r.orNone().waits.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause).Observe(max(waited, 0).Seconds())
 }
 
 // RunMemory measures the memory of a run, by the word for how it was started. Less
 // than 1 byte means unknown and is not measured.
 func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes int64) {
-	if r == nil || bytes < 1 {
+	if bytes < 1 {
 		return
 	}
-	r.memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
+	r.orNone().memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
 }
 
 // RunCPU adds the CPU of a run, by the word for how it was started.
 func (r *Recorder) RunCPU(gvk schema.GroupVersionKind, executor string, took time.Duration) {
-	if r == nil {
-		return
-	}
-	r.cpu.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Add(max(took, 0).Seconds())
+	r.orNone().cpu.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Add(max(took, 0).Seconds())
 }
 
 // RunLost counts a run whose end was not seen.
 func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+	r.orNone().lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
 // Pruned counts objects that were removed because a run of their owner has not touched
 // them.
 func (r *Recorder) Pruned(gvk schema.GroupVersionKind, n int) {
-	if r == nil {
-		return
-	}
-	r.pruned.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(float64(n))
+	r.orNone().pruned.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(float64(n))
 }
 
 // Loop counts a run of a loop.
 func (r *Recorder) Loop(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.loops.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+	r.orNone().loops.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
 // TaskFailed counts a task that made a run fail, by its file:line. Names of
 // tasks are no labels: templates may put anything into them.
 func (r *Recorder) TaskFailed(gvk schema.GroupVersionKind, path string) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.failures.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, r.failing.label(path)).Inc()
 }
 

@@ -20,9 +20,7 @@ func newShardMetrics() shardMetrics {
 
 // Shards says how many shards there are, how many of them this replica holds, and with how many objects.
 func (r *Recorder) Shards(all, held, objects int) {
-	if r == nil {
-		return
-	}
+	r = r.orNone()
 	r.shards.all.WithLabelValues().Set(float64(all))
 	r.shards.held.WithLabelValues().Set(float64(held))
 	r.shards.objects.WithLabelValues().Set(float64(objects))
@@ -30,8 +28,5 @@ func (r *Recorder) Shards(all, held, objects int) {
 
 // ShardMoved counts a shard that this replica has taken, or given up.
 func (r *Recorder) ShardMoved(taken bool) {
-	if r == nil {
-		return
-	}
-	r.shards.handovers.WithLabelValues(either(taken, "taken", "given-up")).Inc()
+	r.orNone().shards.handovers.WithLabelValues(either(taken, "taken", "given-up")).Inc()
 }

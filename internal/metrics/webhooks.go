@@ -29,8 +29,5 @@ func newWebhooks() *prometheus.HistogramVec {
 
 // Webhook measures one answer to the API server about a kind of a watch.
 func (r *Recorder) Webhook(kind schema.GroupKind, webhook string, result WebhookResult, took time.Duration) {
-	if r == nil {
-		return
-	}
-	r.webhooks.WithLabelValues(kind.Group, kind.Kind, webhook, string(result)).Observe(took.Seconds())
+	r.orNone().webhooks.WithLabelValues(kind.Group, kind.Kind, webhook, string(result)).Observe(took.Seconds())
 }
