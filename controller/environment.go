@@ -79,10 +79,6 @@ func ofTheOperator(name string) bool {
 	case "WATCH_NAMESPACE", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", "GORACE":
 		return true
 	}
-	for _, prefix := range []string{"ROLEWRIGHT_", "MAX_CONCURRENT_RECONCILES_", "WORKER_", "ANSIBLE_VERBOSITY", "ANSIBLE_DEBUG"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	prefixes := []string{"ROLEWRIGHT_", "MAX_CONCURRENT_RECONCILES_", "WORKER_", "ANSIBLE_VERBOSITY", "ANSIBLE_DEBUG"}
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,12 +72,7 @@ func (l *literals) has(name, place string) bool {
 		return false
 	}
 	if place == "" {
-		for _, playbook := range l.playbooks {
-			if l.read(playbook).plays[name] {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l.playbooks, func(playbook string) bool { return l.read(playbook).plays[name] })
 	}
 	i := strings.LastIndexByte(place, ':')
 	if i < 0 || !l.within(filepath.Clean(place[:i])) {
@@ -87,12 +83,7 @@ func (l *literals) has(name, place string) bool {
 }
 
 func (l *literals) within(path string) bool {
-	for _, dir := range l.dirs {
-		if path == dir || strings.HasPrefix(path, dir+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
 // read returns the names in a file, as they were within [contentMaxAge].

@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -42,12 +43,8 @@ func isOfThePlace(path string) bool {
 	case "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id", "/etc/mtab":
 		return true
 	}
-	for _, dir := range []string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/var/run/", "/var/tmp/", "/var/log/"} {
-		if strings.HasPrefix(path+"/", dir) {
-			return true
-		}
-	}
-	return false
+	dirs := []string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/var/run/", "/var/tmp/", "/var/log/"}
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path+"/", dir) })
 }
 
 // mayWrite tells whether this process may write a file, or make or replace it.

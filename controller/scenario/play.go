@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,12 +63,7 @@ type StepResult struct {
 
 // Failed tells whether a step did not end as expected.
 func (r Result) Failed() bool {
-	for _, s := range r.Steps {
-		if s.Err != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Steps, func(s StepResult) bool { return s.Err != nil })
 }
 
 // Play plays the steps up to the first that fails.

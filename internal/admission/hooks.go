@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -61,12 +62,7 @@ func Hooks(watched []watches.Watch) []Hook {
 
 // NeedServer reports whether the API server has to ask the operator for any of the watches.
 func NeedServer(watched []watches.Watch) bool {
-	for _, w := range watched {
-		if w.Webhooks.NeedServer() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Webhooks.NeedServer() })
 }
 
 // Reach is how the API server reaches the operator: by a Service, or by an address.

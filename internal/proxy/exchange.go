@@ -121,12 +121,7 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 // isConnection reports whether a request is for one of these subresources, in
 // which bytes are exchanged with something that is not the API server.
 func isConnection(info *request.RequestInfo, subresources ...string) bool {
-	for _, s := range subresources {
-		if info.IsResourceRequest && info.Subresource == s {
-			return true
-		}
-	}
-	return false
+	return info.IsResourceRequest && slices.Contains(subresources, info.Subresource)
 }
 
 // writes reports whether a request can change something. A command in a container

@@ -135,12 +135,7 @@ func (x *exchange) ownable(r *http.Request) bool {
 		// unknown kind may be new.
 		return x.info.APIGroup != "authentication.k8s.io" && x.info.APIGroup != "authorization.k8s.io"
 	}
-	for _, verb := range []string{"get", "list", "watch"} {
-		if !slices.Contains(res.Verbs, verb) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{"get", "list", "watch"}, func(verb string) bool { return !slices.Contains(res.Verbs, verb) })
 }
 
 // own puts the owner's mark into body if the written object must have it. Only an

@@ -74,11 +74,7 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 // add leaves out what is there: two versions of a kind have files in common.
 func (m *Manifests) add(files ...File) {
 	for _, f := range files {
-		known := false
-		for _, have := range m.Files {
-			known = known || have.Path == f.Path
-		}
-		if !known {
+		if !slices.ContainsFunc(m.Files, func(have File) bool { return have.Path == f.Path }) {
 			m.Files = append(m.Files, f)
 		}
 	}
