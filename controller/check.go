@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,9 +21,7 @@ func modes() []watches.Mode {
 // parseMode reads the mode of an annotation, which may ask for less than own, and for more
 // if it is trusted. With an error, the mode is the one that holds.
 func parseMode(value string, own watches.Mode, trusted bool) (watches.Mode, error) {
-	if own == "" {
-		own = watches.ModeApply
-	}
+	own = cmp.Or(own, watches.ModeApply)
 	mode := watches.Mode(value)
 	asked := slices.Index(modes(), mode)
 	switch {

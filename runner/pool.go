@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -126,9 +127,7 @@ func checkRun(res Result, answer map[string]string) error {
 
 // complete fills in what options leave open.
 func (o Options) complete() Options {
-	if o.Path == "" {
-		o.Path = "ansible-runner"
-	}
+	o.Path = cmp.Or(o.Path, "ansible-runner")
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}

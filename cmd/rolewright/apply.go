@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -36,9 +37,7 @@ func newApplier(c cluster, namespaces []string) (*applier, error) {
 	if len(namespaces) > 0 {
 		a.namespace = namespaces[0]
 	}
-	if a.namespace == "" {
-		a.namespace = "default"
-	}
+	a.namespace = cmp.Or(a.namespace, "default")
 	return a, nil
 }
 

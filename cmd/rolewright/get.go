@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -169,9 +170,4 @@ func runRows(runs []history.Brief, wide bool, now time.Time, header bool) (rows 
 const shownID = 8
 
 // orNone is what kubectl prints for nothing.
-func orNone(s string) string {
-	if s == "" {
-		return "<none>"
-	}
-	return s
-}
+func orNone(s string) string { return cmp.Or(s, "<none>") }

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -47,9 +48,7 @@ you can read the file.`,
   rolewright support-bundle memcached -n default --file fault.tar.gz`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.stderr = cmd.ErrOrStderr()
-			if o.file == "" {
-				o.file = "rolewright-support-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
-			}
+			o.file = cmp.Or(o.file, "rolewright-support-"+time.Now().UTC().Format("20060102-150405")+".tar.gz")
 			if err := o.write(cmd.Context(), args); err != nil {
 				return err
 			}

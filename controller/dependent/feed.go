@@ -2,6 +2,7 @@ package dependent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -102,20 +103,12 @@ func (f *feed) leave(k *Kind) {
 			delete(f.records, id)
 		}
 	}
-	for key := range f.hints {
-		if key.kind == k {
-			delete(f.hints, key)
-		}
-	}
+	maps.DeleteFunc(f.hints, func(key ownerKey, _ struct{}) bool { return key.kind == k })
 	for uid, w := range f.own {
 		w.leave(k)
 		f.tidy(uid)
 	}
-	for r := range f.runs {
-		if r.kind == k {
-			delete(f.runs, r)
-		}
-	}
+	maps.DeleteFunc(f.runs, func(r *Session, _ struct{}) bool { return r.kind == k })
 }
 
 func (f *feed) hint(k *Kind, name types.NamespacedName) {

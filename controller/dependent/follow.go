@@ -2,6 +2,7 @@ package dependent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -116,11 +117,7 @@ func (f *feed) merge(s *stream, found map[types.NamespacedName]*record, listed s
 // abandon drops what no list will settle: what runs did to objects that are
 // not on record, and, if the resource itself is gone, everything.
 func (f *feed) abandon(s *stream, gone bool) {
-	for uid, w := range f.own {
-		if s.covers(w.id) && (gone || f.records[w.id] == nil) {
-			delete(f.own, uid)
-		}
-	}
+	maps.DeleteFunc(f.own, func(_ types.UID, w *own) bool { return s.covers(w.id) && (gone || f.records[w.id] == nil) })
 	if !gone {
 		return
 	}

@@ -4,6 +4,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,9 +150,7 @@ func (s *Step) complete(path string) error {
 	if s.Timeout != nil && s.Timeout.Duration <= 0 {
 		errs = append(errs, fmt.Errorf("timeout %s: more than 0 expected, such as 2m", s.Timeout.Duration.Round(time.Millisecond)))
 	}
-	if s.Name == "" {
-		s.Name = strings.Join(append(s.Apply.names(), s.Delete.names()...), ", ")
-	}
+	s.Name = cmp.Or(s.Name, strings.Join(append(s.Apply.names(), s.Delete.names()...), ", "))
 	return errors.Join(errs...)
 }
 

@@ -177,15 +177,12 @@ func (r *reader) namedRole(name, from *yaml.Node, f Frame, line int) {
 		r.Gap(f, line, "the role or its tasks are named by an expression: %s", Text(name))
 		return
 	}
-	if start == "" {
-		start = "main"
-	}
 	dir := r.findRole(role, f)
 	if dir == "" {
 		r.Gap(f, line, "the role %s is not installed here", role)
 		return
 	}
-	r.role(dir, start, f)
+	r.role(dir, cmp.Or(start, "main"), f)
 }
 
 func (r *reader) findRole(name string, f Frame) string {

@@ -54,7 +54,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
 				if tt.deleted {
-					meta.DeletionTimestamp = ptr(metav1.Now())
+					meta.DeletionTimestamp = new(metav1.Now())
 				}
 				pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
 				e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})

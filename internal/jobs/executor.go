@@ -259,7 +259,7 @@ const forgetTimeout = 10 * time.Second
 // deleteJob deletes the Job of a run, with its Pod, and the Secret, which may have no owner: where that could not be
 // written.
 func (e *Executor) deleteJob(ctx context.Context, id string) error {
-	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationBackground)})
+	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Job %s: %w", id, err)
 	}

@@ -8,6 +8,7 @@
 package jobs
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -160,15 +161,13 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
 	}
-	for name, value := range labels {
-		template.Labels[name] = value
-	}
+	maps.Copy(template.Labels, labels)
 	pod.RestartPolicy = corev1.RestartPolicyNever
 	if pod.AutomountServiceAccountToken == nil {
-		pod.AutomountServiceAccountToken = ptr(false)
+		pod.AutomountServiceAccountToken = new(false)
 	}
-	pod.EnableServiceLinks = ptr(false)
-	pod.TerminationGracePeriodSeconds = ptr(int64(graceOf(req) / time.Second))
+	pod.EnableServiceLinks = new(false)
+	pod.TerminationGracePeriodSeconds = new(int64(graceOf(req) / time.Second))
 	if len(pod.Containers) == 0 {
 		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
 	}
@@ -177,8 +176,8 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	job := &batchv1.Job{
 		ObjectMeta: e.meta(req),
 		Spec: batchv1.JobSpec{
-			Template: template, BackoffLimit: ptr(int32(0)), Completions: ptr(int32(1)), Parallelism: ptr(int32(1)),
-			TTLSecondsAfterFinished: ptr(int32(kept / time.Second)), PodReplacementPolicy: ptr(batchv1.Failed),
+			Template: template, BackoffLimit: new(int32(0)), Completions: new(int32(1)), Parallelism: new(int32(1)),
+			TTLSecondsAfterFinished: new(int32(kept / time.Second)), PodReplacementPolicy: new(batchv1.Failed),
 		},
 	}
 	job.Annotations = map[string]string{digestAnnotation: hex.EncodeToString(digest[:])}
@@ -186,7 +185,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		job.Labels[name] = value
 	}
 	if req.Apart.Timeout > 0 {
-		job.Spec.ActiveDeadlineSeconds = ptr(int64((req.Apart.Timeout + backstop) / time.Second))
+		job.Spec.ActiveDeadlineSeconds = new(int64((req.Apart.Timeout + backstop) / time.Second))
 	}
 	return job, nil
 }
@@ -212,9 +211,7 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 		corev1.VolumeMount{Name: files, MountPath: work},
 		corev1.VolumeMount{Name: input, MountPath: inputDir, ReadOnly: true})
 	command := e.opts.Program
-	if c.Image == "" {
-		c.Image = e.opts.Image
-	}
+	c.Image = cmp.Or(c.Image, e.opts.Image)
 	if c.Image != e.opts.Image {
 		mount := corev1.VolumeMount{Name: program, MountPath: programDir}
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
@@ -245,13 +242,11 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 // the image's, unless the Pod says something of it.
 func restricted(pod *corev1.PodSpec) *corev1.SecurityContext {
 	c := &corev1.SecurityContext{
-		AllowPrivilegeEscalation: ptr(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 	if pod.SecurityContext == nil {
-		c.RunAsNonRoot = ptr(true)
+		c.RunAsNonRoot = new(true)
 	}
 	return c
 }
-
-func ptr[T any](v T) *T { return &v }

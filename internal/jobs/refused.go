@@ -80,7 +80,7 @@ func refused(ctx context.Context, e *Executor) (map[types.UID]string, error) {
 	}
 	texts, last := map[types.UID]string{}, map[types.UID]metav1.Time{}
 	for _, event := range events.Items {
-		if of, at := event.InvolvedObject.UID, event.LastTimestamp; texts[of] == "" || !at.Before(ptr(last[of])) {
+		if of, at := event.InvolvedObject.UID, event.LastTimestamp; texts[of] == "" || !at.Before(new(last[of])) {
 			last[of] = at
 			texts[of] = said("there is no Pod yet: "+event.Reason, podName.ReplaceAllString(event.Message, "the Pod")) +
 				"; " + remedyOf(errors.New(event.Message), e.opts.Namespace)

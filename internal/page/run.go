@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"html/template"
 	"net/http"
 	"strings"
@@ -143,9 +144,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 		if b.Finished.IsZero() || !b.Started.Before(run.Started) {
 			continue
 		}
-		if d.Before == "" {
-			d.Before = b.ID
-		}
+		d.Before = cmp.Or(d.Before, b.ID)
 		if b.Result == "Succeeded" {
 			d.Worked = b.ID
 			break

@@ -225,8 +225,8 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 	if errors.Is(err, errRunEnded) {
 		panic(http.ErrAbortHandler) // as requests that are in progress when the run ends
 	}
-	var refused *refusal
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*refusal](err)
+	if !ok {
 		refused = refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 	}
 	x.code = 0

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -104,11 +105,7 @@ func (c *eitherConn) Write(b []byte) (int, error) {
 // Close ends TLS properly: otherwise a client would consider an answer that ends
 // with the connection to be cut off. It does not wait for a Write.
 func (c *eitherConn) Close() error {
-	is := c.decided()
-	if is == nil {
-		is = c.Conn
-	}
-	return is.Close()
+	return cmp.Or(c.decided(), c.Conn).Close()
 }
 
 // decided is what the connection is; nil before the first byte.

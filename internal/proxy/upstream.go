@@ -98,8 +98,7 @@ func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error)
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
 	}
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		refused.write(w)
 		return
 	}

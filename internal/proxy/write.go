@@ -284,8 +284,5 @@ func (x *exchange) child(kind, name string) Child {
 	if kind == "" || kind == "PartialObjectMetadata" || x.info.Subresource != "" {
 		kind = x.kind // the kind of the subresource does not matter
 	}
-	if name == "" {
-		name = x.info.Name
-	}
-	return Child{Resource: x.gvr(), Kind: kind, Subresource: x.info.Subresource, Namespace: x.namespace(), Name: name}
+	return Child{Resource: x.gvr(), Kind: kind, Subresource: x.info.Subresource, Namespace: x.namespace(), Name: cmp.Or(name, x.info.Name)}
 }

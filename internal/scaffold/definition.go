@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -224,7 +225,7 @@ func (m *merging) mergeProperties(old, next *yaml.Node, path string) {
 func (m *merging) compare(old, next *yaml.Node, path string) {
 	was, is := text(at(old, "type")), text(at(next, "type"))
 	if was != is && is != "" {
-		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, orAny(was), is))
+		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, cmp.Or(was, "any"), is))
 	}
 	if keeps := "x-kubernetes-preserve-unknown-fields"; at(old, keeps) != nil && at(next, keeps) == nil {
 		m.breaks = append(m.breaks, path+": it kept what the schema does not name, and does not")
@@ -254,13 +255,6 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 			}
 		}
 	}
-}
-
-func orAny(kind string) string {
-	if kind == "" {
-		return "any"
-	}
-	return kind
 }
 
 func text(node *yaml.Node) string {

@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -40,11 +41,7 @@ func ArgumentSpec(dir, role string) (File, error) {
 		if o.Type != "raw" && o.Default.Kind == yaml.ScalarNode {
 			set(spec, "default", &yaml.Node{Kind: yaml.ScalarNode, Tag: o.Default.Tag, Value: o.Default.Value, Style: o.Default.Style})
 		}
-		description := o.Description
-		if description == "" {
-			description = "The variable " + o.Name + "."
-		}
-		set(spec, "description", scalar(description))
+		set(spec, "description", scalar(cmp.Or(o.Description, "The variable "+o.Name+".")))
 		set(specs, o.Name, spec)
 	}
 	root := mapping("argument_specs", mapping("main", mapping(

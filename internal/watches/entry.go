@@ -240,11 +240,7 @@ func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 // checkFinalizerName applies the API server's rules: a name that it refuses
 // would fail every reconcile.
 func (c *decoding) checkFinalizerName(f *finalizer, kind schema.GroupVersionKind) {
-	domain := kind.Group
-	if domain == "" {
-		domain = "example.com"
-	}
-	suggestion := fmt.Sprintf("write a name with a domain, such as %s/finalizer", domain)
+	suggestion := fmt.Sprintf("write a name with a domain, such as %s/finalizer", cmp.Or(kind.Group, "example.com"))
 	if f.Name == "" {
 		if !f.mismatched("name") {
 			c.error(f.value("name"), "finalizer must have name", suggestion)

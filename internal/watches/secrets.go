@@ -1,6 +1,7 @@
 package watches
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -29,9 +30,7 @@ func setSecrets(c *decoding, e *entry, a at) {
 		if keys == nil || c.errors > before {
 			return
 		}
-		if v.File == "" {
-			v.File = v.Key
-		}
+		v.File = cmp.Or(v.File, v.Key)
 		switch {
 		case v.Name == "" || v.Key == "":
 			c.error(element, "a secret has a name and a key", "write for example {name: database, key: password}")

@@ -1,6 +1,7 @@
 package jobevent
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -200,13 +201,9 @@ func (s *Summary) observeStart(e Event) {
 func (s *Summary) Prepared() bool { return !s.worked && s.Bad == 0 && s.Gaps == 0 }
 
 func (s *Summary) task(d Data) Task {
-	name := d.Task
-	if name == "" {
-		name = d.Name
-	}
 	started, _ := s.started.get(d.TaskUUID)
 	return Task{
-		Name:    line(name, maxName),
+		Name:    line(cmp.Or(d.Task, d.Name), maxName),
 		Action:  line(d.TaskAction, maxName),
 		Role:    line(d.Role, maxName),
 		Path:    line(d.TaskPath, maxName),

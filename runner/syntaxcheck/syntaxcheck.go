@@ -2,6 +2,7 @@
 package syntaxcheck
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -108,9 +109,7 @@ func Check(ctx context.Context, content runner.Content, env []string) (err error
 		// Ansible named none, or our own file, which no one wants to see.
 		found.File, found.Line, found.Column = checked, 0, 0
 	}
-	if found.Message == "" {
-		found.Message = fmt.Sprintf("ansible-playbook --syntax-check ended with exit code %d and no output", exit.Code)
-	}
+	found.Message = cmp.Or(found.Message, fmt.Sprintf("ansible-playbook --syntax-check ended with exit code %d and no output", exit.Code))
 	return found
 }
 

@@ -25,14 +25,17 @@ type Mark struct {
 }
 
 // Meta is the metadata in a body. Fields that the body does not have are empty.
+// The rest of the metadata is not decoded: the API server reports errors in it.
 type Meta struct {
-	APIVersion, Kind string
-	Namespace, Name  string
-	UID              types.UID
-	ResourceVersion  string
-	Generation       int64
-	OwnerReferences  []metav1.OwnerReference
-	Annotations      map[string]string
+	APIVersion      string                  `json:"-"`
+	Kind            string                  `json:"-"`
+	Namespace       string                  `json:"namespace"`
+	Name            string                  `json:"name"`
+	UID             types.UID               `json:"uid"`
+	ResourceVersion string                  `json:"resourceVersion"`
+	Generation      int64                   `json:"generation"`
+	OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+	Annotations     map[string]string       `json:"annotations"`
 }
 
 // In reports whether the object with this metadata has the mark.
@@ -55,10 +58,8 @@ func within(annotations, all map[string]string) bool {
 
 // added are the annotations that an object gets.
 func (m Mark) added() map[string]string {
-	all := maps.Clone(m.Notes)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, m.Notes)
 	maps.Copy(all, m.Annotations)
 	return all
 }
@@ -81,24 +82,14 @@ func (m Mark) Metadata(meta Meta) map[string]any {
 func Read(body []byte) (Meta, error) {
 	var object struct {
 		metav1.TypeMeta `json:",inline"`
-		// The rest of the metadata is not decoded: the API server reports errors in it.
-		Metadata struct {
-			Namespace       string                  `json:"namespace"`
-			Name            string                  `json:"name"`
-			UID             types.UID               `json:"uid"`
-			ResourceVersion string                  `json:"resourceVersion"`
-			Generation      int64                   `json:"generation"`
-			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
-			Annotations     map[string]string       `json:"annotations"`
-		} `json:"metadata"`
+		Metadata        Meta `json:"metadata"`
 	}
 	if err := decode(body, &object); err != nil {
 		return Meta{}, err
 	}
-	md := object.Metadata
-	return Meta{
-		object.APIVersion, object.Kind, md.Namespace, md.Name, md.UID, md.ResourceVersion, md.Generation, md.OwnerReferences, md.Annotations,
-	}, nil
+	meta := object.Metadata
+	meta.APIVersion, meta.Kind = object.APIVersion, object.Kind
+	return meta, nil
 }
 
 // decode reads a JSON object.
