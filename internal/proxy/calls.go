@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,16 +83,10 @@ func (x *exchange) callOf(w http.ResponseWriter, r *http.Request) (any, error) {
 	if method == http.MethodGet {
 		return calls.About(), nil
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(x.p.bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCall))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			"the request is larger than "+strconv.Itoa(maxCall)+" bytes")
-	} else if err != nil {
-		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "read the request's body: "+err.Error())
+	body, err := readBody(w, r, maxCall, x.p.bodyTimeout, "the request is larger than "+strconv.Itoa(maxCall)+" bytes")
+	if err != nil {
+		return nil, err
 	}
-	_ = control.SetReadDeadline(time.Time{})
 	if err := x.fence(); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"encoding/json"
-	"strings"
 	"sync"
 
 	"github.com/rolewright/rolewright/internal/fieldpath"
@@ -48,12 +47,8 @@ func (x *exchange) fields(name string) []string {
 	if x.answer == nil || x.answer.overflown || x.info.Subresource != "" || x.dryRun {
 		return nil
 	}
-	path := strings.TrimSuffix(x.info.Path, "/")
-	if x.info.Verb == "create" {
-		path += "/" + name
-	}
 	body := x.answer.kept.Bytes()
-	before := x.s.versions.swap(path, body)
+	before := x.s.versions.swap(x.pathOf(name), body)
 	if x.version == "" || before == nil || x.info.Verb == "create" {
 		return nil
 	}

@@ -161,32 +161,37 @@ const headerTimeout = 30 * time.Second
 // maxHeaderBytes is as much as the longest selectors need.
 const maxHeaderBytes = 256 << 10
 
-// Start serves until ctx ends, and returns when no request is served any more. ctx
-// must outlive the runs, which need the API server to their end.
-func (p *Proxy) Start(ctx context.Context) error {
-	server := &http.Server{
-		Handler:           p,
+// server has the bounds of all clients.
+func (p *Proxy) server(handler http.Handler, certificate tls.Certificate) *http.Server {
+	return &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: p.headerTimeout,
 		IdleTimeout:       2 * time.Minute, // longer than the pauses within a run
 		MaxHeaderBytes:    maxHeaderBytes,
 		// No request is answered without a token, OPTIONS * neither.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     p.errorLog(),
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{certificate},
+			MinVersion:   tls.VersionTLS12,
+			NextProtos:   []string{"http/1.1"}, // a request has a connection of its own, which can be cut
+		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
 	}
-	config := &tls.Config{
-		Certificates: []tls.Certificate{p.certificate},
-		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"http/1.1"}, // a request has a connection of its own, which can be cut
-	}
+}
+
+// Start serves until ctx ends, and returns when no request is served any more. ctx
+// must outlive the runs, which need the API server to their end.
+func (p *Proxy) Start(ctx context.Context) error {
+	server := p.server(p, p.certificate)
 	var wg sync.WaitGroup
 	failed := make(chan error, len(p.listeners))
 	for _, l := range p.listeners {
 		p.log.Info("Starting to serve", "Address", l.Addr().String())
 		wg.Go(func() {
-			if err := server.Serve(&eitherListener{Listener: l, config: config}); !errors.Is(err, http.ErrServerClosed) {
+			if err := server.Serve(&eitherListener{Listener: l, config: server.TLSConfig}); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve the API proxy: %w", err)
 			}
 		})

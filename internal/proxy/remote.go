@@ -40,15 +40,7 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 // others as the loopback addresses do, but with TLS and with the token of a run only. It closes
 // listener. It has to end before the context of [Proxy.Start] does.
 func (p *Proxy) ServeRemote(ctx context.Context, listener net.Listener, certificate tls.Certificate, root string, handler http.Handler) error {
-	server := &http.Server{
-		Handler:           p.remote(root, handler),
-		ReadHeaderTimeout: p.headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
-		DisableGeneralOptionsHandler: true, ErrorLog: p.errorLog(),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, conn)
-		},
-	}
+	server := p.server(p.remote(root, handler), certificate)
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
 	select {

@@ -60,7 +60,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
 		return x.fence()
 	}
-	body, err := readBody(w, r, x.p.bodyTimeout)
+	body, err := readBody(w, r, maxBody, x.p.bodyTimeout, "Request entity too large: limit is "+strconv.Itoa(maxBody))
 	if err != nil {
 		return err
 	}
@@ -98,17 +98,14 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	return x.fence() // last, because the steps above take time
 }
 
-// readBody takes the whole body in, within the API server's bounds.
-func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]byte, error) {
+// readBody takes the whole body in; tooLarge is the answer to one with more bytes than limit.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration, tooLarge string) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(timeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			"Request entity too large: limit is "+strconv.Itoa(maxBody))
-	case err != nil:
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, tooLarge)
+	} else if err != nil {
 		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "read the request's body: "+err.Error())
 	}
 	_ = control.SetReadDeadline(time.Time{}) // after an error it stays: net/http reads on before it answers
