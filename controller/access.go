@@ -17,18 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
-	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
-
-// Gateway lets runs talk to the API server. [proxy.Proxy] is one.
-type Gateway interface {
-	// Admit makes the access of one run. It is revoked when the run has ended.
-	Admit(grant proxy.Grant) *proxy.Access
-	// Discovery says what resources there are.
-	Discovery() *discovery.Cache
-}
 
 // admitted is the access of a run in progress.
 type admitted struct {

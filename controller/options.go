@@ -14,6 +14,7 @@ import (
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -36,7 +37,7 @@ type Options struct {
 	// Content is the copy of the content from which runs are made; nil for what lies there.
 	Content *contentcopy.Copy
 	Runner  Runner
-	Gateway Gateway
+	Gateway *proxy.Proxy
 	// Handlers are the Go code that watches may name.
 	Handlers map[string]Handler
 	// InjectOwnerRef marks what runs create as their objects', and watches it.

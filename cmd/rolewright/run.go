@@ -242,7 +242,7 @@ func (op *operator) once(ctx context.Context) error {
 }
 
 // newSet adds the controllers to mgr, for the watches as they are now.
-func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway controller.Gateway) (*controller.Set, error) {
+func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway *proxy.Proxy) (*controller.Set, error) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	set, err := op.addControllers(mgr, gateway)

@@ -75,13 +75,9 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 
 // jobRunner is what makes runs: local, or where a watch wants Jobs what makes those too, which is
 // added to mgr.
-func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (controller.Runner, error) {
+func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (controller.Runner, error) {
 	if !makesJobs(op.watched) {
 		return op.Executor, nil
-	}
-	p, ok := gateway.(*proxy.Proxy)
-	if !ok {
-		return nil, errors.New("runs as Jobs need the API proxy")
 	}
 	client, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -89,7 +85,7 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 	}
 	options := jobs.Options{
 		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
-		Proxy: p, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
+		Proxy: gateway, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
 	}
 	if op.shards > 0 {
 		options.Has = op.has

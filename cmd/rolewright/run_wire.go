@@ -12,6 +12,7 @@ import (
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -106,7 +107,7 @@ func (o *runOptions) executorOptions() assembly.ExecutorOptions {
 }
 
 // addControllers adds the controllers to mgr.
-func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
+func (op *operator) addControllers(mgr ctrl.Manager, gateway *proxy.Proxy) (*controller.Set, error) {
 	o := op.runOptions
 	runs, err := op.jobRunner(mgr, gateway)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -68,7 +69,7 @@ func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []wa
 
 // AddControllers adds the controllers to mgr, and what opens the history. Of options, the
 // settings count; the parts, and what the environment says, are filled in.
-func (p *Parts) AddControllers(mgr ctrl.Manager, gateway controller.Gateway, options controller.Options) (*controller.Set, error) {
+func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options controller.Options) (*controller.Set, error) {
 	root, err := filepath.Abs(options.RunnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("the directory of runs %s: %w", options.RunnerRoot, err)

@@ -19,12 +19,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -427,36 +429,22 @@ func TestIdentity_ATokenInTheWebSocketProtocolIsAToken(t *testing.T) {
 	}
 }
 
-// counts are the metrics of a test.
-type counts struct {
-	mu        sync.Mutex
-	requests  map[string]int // verb/kind/outcome
-	anonymous int
-}
-
-func (c *counts) ProxyRequest(verb, kind, outcome string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.requests == nil {
-		c.requests = map[string]int{}
+// counted are requests of runs, by verb/kind/outcome, and how many came without a token.
+func counted(t *testing.T, reg prometheus.Gatherer) (requests map[string]int, anonymous int) {
+	t.Helper()
+	requests = map[string]int{}
+	for _, family := range must.Get(reg.Gather())(t) {
+		for _, m := range family.GetMetric() {
+			switch family.GetName() {
+			case "rolewright_proxy_requests_total": // its labels are sorted by name
+				l := m.GetLabel()
+				requests[l[2].GetValue()+"/"+l[0].GetValue()+"/"+l[1].GetValue()] = int(m.GetCounter().GetValue())
+			case "rolewright_proxy_anonymous_requests_total":
+				anonymous = int(m.GetCounter().GetValue())
+			}
+		}
 	}
-	c.requests[verb+"/"+kind+"/"+outcome]++
-}
-
-func (c *counts) AnonymousRequest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.anonymous++
-}
-
-func (c *counts) get() (map[string]int, int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	copied := map[string]int{}
-	for k, v := range c.requests {
-		copied[k] = v
-	}
-	return copied, c.anonymous
+	return requests, anonymous
 }
 
 // ownerNamed is the owner as ansible-operator puts it into the user name.
@@ -480,11 +468,11 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 	direct := must.Get(kubernetes.NewForConfig(cfg))(t)
 	configMaps := direct.CoreV1().ConfigMaps(namespace)
 	parent := must.Get(configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{}))(t)
-	var numbers counts
+	numbers := prometheus.NewRegistry()
 	var asked []Owner
 	var mu sync.Mutex
 	p := startProxy(t, cfg, func(o *Options) {
-		o.Metrics = &numbers
+		o.Metrics = must.Get(metrics.New(numbers))(t)
 		o.Anonymous = func(owner Owner) Grant {
 			mu.Lock()
 			defer mu.Unlock()
@@ -547,7 +535,7 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 			must.Be(t, "owners", tt.owners, owners)
 		})
 	}
-	if _, n := numbers.get(); n != 8 {
+	if _, n := counted(t, numbers); n != 8 {
 		t.Errorf("%d anonymous requests are counted, want 8", n)
 	}
 	mu.Lock()
@@ -559,8 +547,8 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 
 func TestAnonymous_OffMeansRefused(t *testing.T) {
 	api := script(t, nil, plainly)
-	var numbers counts
-	p := startProxy(t, api.config(), func(o *Options) { o.Metrics = &numbers })
+	numbers := prometheus.NewRegistry()
+	p := startProxy(t, api.config(), func(o *Options) { o.Metrics = must.Get(metrics.New(numbers))(t) })
 	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: "n", Name: "o", UID: "u"}
 	for _, user := range []string{"", base64.URLEncoding.EncodeToString(ownerNamed(owner))} {
 		header := ""
@@ -575,7 +563,7 @@ func TestAnonymous_OffMeansRefused(t *testing.T) {
 	if n := api.count(); n != 0 {
 		t.Errorf("%d requests have arrived", n)
 	}
-	requests, anonymous := numbers.get()
+	requests, anonymous := counted(t, numbers)
 	if diff := cmp.Diff(map[string]int{"//refused": 2}, requests); diff != "" || anonymous != 0 {
 		t.Errorf("%d anonymous, requests (-want +got):\n%s", anonymous, diff)
 	}

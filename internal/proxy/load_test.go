@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,7 @@ import (
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/runner/selfsigned"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -371,8 +373,8 @@ func TestLoad_APanicEndsOneRequestAlone(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	var numbers counts
-	p := startProxy(t, cfg, func(o *Options) { o.Metrics = &numbers })
+	numbers := prometheus.NewRegistry()
+	p := startProxy(t, cfg, func(o *Options) { o.Metrics = must.Get(metrics.New(numbers))(t) })
 	a, client, _ := admit(t, p, Grant{})
 	base := p.URL() + "/api/v1/namespaces/n/configmaps/"
 	var wg sync.WaitGroup
@@ -393,7 +395,7 @@ func TestLoad_APanicEndsOneRequestAlone(t *testing.T) {
 	close(release)
 	wg.Wait()
 	a.Revoke() // waits for all requests: those that panicked are among the ended
-	requests, _ := numbers.get()
+	requests, _ := counted(t, numbers)
 	want := map[string]int{"get/ConfigMap/ok": 20, "get/ConfigMap/failed": 10, "create/ConfigMap/failed": 10, "delete/ConfigMap/failed": 10}
 	// A transport may ask a second time for a GET whose connection broke.
 	if got := requests["get/ConfigMap/failed"]; got >= 10 {

@@ -20,17 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/runner/selfsigned"
 )
-
-// Metrics counts what the proxy does. Safe for concurrent use.
-type Metrics interface {
-	// ProxyRequest is called at the end of each request of a run. kind is empty if
-	// the request is for no object, or for one of an unknown kind.
-	ProxyRequest(verb, kind, outcome string)
-	// AnonymousRequest is called for each request without a token that is let in.
-	AnonymousRequest()
-}
 
 // Call is a kind of request to the API server that runs have to be permitted.
 type Call struct {
@@ -45,15 +37,6 @@ type Call struct {
 	// Owned is true if the written object bears the owner's mark.
 	Owned bool
 }
-
-// uncounted counts nothing.
-type uncounted struct{}
-
-// ProxyRequest implements [Metrics].
-func (uncounted) ProxyRequest(string, string, string) {}
-
-// AnonymousRequest implements [Metrics].
-func (uncounted) AnonymousRequest() {}
 
 // Outcomes of requests.
 const (
@@ -80,7 +63,7 @@ type Options struct {
 	Anonymous func(Owner) Grant
 	Log       logr.Logger
 	// Metrics is nil to count nothing.
-	Metrics Metrics
+	Metrics *metrics.Recorder
 	// Record gets each request that the API server has answered, whatever the
 	// answer, and the requests that the proxy makes for it. It is called
 	// concurrently. nil records nothing.
@@ -122,9 +105,6 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		all:      newSession(Grant{}),
 		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},
-	}
-	if p.opts.Metrics == nil {
-		p.opts.Metrics = uncounted{}
 	}
 	if err := p.connect(opts.Config); err != nil {
 		return nil, err
