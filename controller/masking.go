@@ -110,10 +110,7 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 
 // ofSecret returns the values of a Secret, as the API proxy finds them in one.
 func ofSecret(object map[string]any) []string {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil // which cannot be: it was JSON
-	}
+	text, _ := json.Marshal(object) // which was JSON
 	values, _ := objectbody.SecretValues("application/json", text)
 	return values
 }

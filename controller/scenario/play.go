@@ -277,10 +277,7 @@ func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured)
 // askAgain asks for a run of an object.
 func (p *Player) askAgain(ctx context.Context, u *unstructured.Unstructured) error {
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}})
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}}) // texts
 	return p.Client.Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, data))
 }
 
