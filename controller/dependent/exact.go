@@ -57,7 +57,7 @@ func (r *Registry) answer(ctx context.Context) {
 				return
 			}
 			if err != nil {
-				r.log.V(1).Info("Versions of a dependent cannot be compared; the change counts",
+				r.opts.Log.V(1).Info("Versions of a dependent cannot be compared; the change counts",
 					"resource", q.resource.String(), "namespace", q.id.Namespace, "name", q.id.Name, "error", err.Error())
 				v = changed
 			}
@@ -109,7 +109,7 @@ func judgeContent(was, is *unstructured.Unstructured) verdict {
 func (r *Registry) read(ctx context.Context, q question, version string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	list, err := r.content.Resource(q.resource).Namespace(q.id.Namespace).List(ctx, metav1.ListOptions{
+	list, err := r.opts.Content.Resource(q.resource).Namespace(q.id.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector:        fields.OneTermEqualSelector(metav1.ObjectNameField, q.id.Name).String(),
 		ResourceVersion:      version,
 		ResourceVersionMatch: metav1.ResourceVersionMatchExact,

@@ -86,7 +86,7 @@ func (f *feed) join(k *Kind) bool {
 		return true
 	}
 	if gvk := f.resource.GroupVersion().WithKind(f.kind); k.blacklisted(gvk) {
-		logUnwatched(f.registry.log, k, gvk)
+		logUnwatched(f.registry.opts.Log, k, gvk)
 		return false
 	}
 	f.kinds = append(slices.Clone(f.kinds), k)

@@ -17,7 +17,7 @@ func (f *feed) run(ctx context.Context) {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { f.follow(ctx) })
-	ticker := time.NewTicker(f.registry.idle)
+	ticker := time.NewTicker(f.registry.opts.Idle)
 	defer ticker.Stop()
 	for {
 		select {
@@ -41,7 +41,7 @@ func (f *feed) retire() bool {
 		return false
 	}
 	delete(f.registry.feeds, f.resource.GroupResource())
-	f.registry.log.V(1).Info("No dependents are left; they are not watched any more", "resource", f.resource.GroupResource().String())
+	f.registry.opts.Log.V(1).Info("No dependents are left; they are not watched any more", "resource", f.resource.GroupResource().String())
 	return true
 }
 
@@ -62,11 +62,11 @@ func (f *feed) resolve(ctx context.Context) []*stream {
 		r.mu.Lock()
 		resource := f.resource
 		r.mu.Unlock()
-		kind, namespaced, err := r.lookup(ctx, resource)
+		kind, namespaced, err := r.opts.Lookup(ctx, resource)
 		if err == nil {
 			return f.begin(kind, namespaced)
 		}
-		r.log.V(1).Info("Resource of dependents is not known yet", "resource", resource.String(), "error", err.Error())
+		r.opts.Log.V(1).Info("Resource of dependents is not known yet", "resource", resource.String(), "error", err.Error())
 		if !pause(ctx, delay) {
 			return nil
 		}
@@ -84,12 +84,12 @@ func (f *feed) begin(kind string, namespaced bool) []*stream {
 	for _, k := range f.kinds {
 		if k.blacklisted(gvk) {
 			f.leave(k)
-			logUnwatched(r.log, k, gvk)
+			logUnwatched(r.opts.Log, k, gvk)
 		}
 	}
 	namespaces := []string{""}
-	if namespaced && len(r.namespaces) > 0 {
-		namespaces = r.namespaces
+	if namespaced && len(r.opts.Namespaces) > 0 {
+		namespaces = r.opts.Namespaces
 	}
 	for _, namespace := range namespaces {
 		f.streams = append(f.streams, &stream{feed: f, namespace: namespace})

@@ -159,8 +159,8 @@ func (k *Kind) Close() {
 // of a kind that is watched.
 func (k *Kind) watches(c proxy.Child) bool {
 	if !k.spec.Namespaced || k.followsAnnotations(c.Namespace) {
-		all := len(k.registry.namespaces) == 0 || c.Namespace == ""
-		if all || slices.Contains(k.registry.namespaces, c.Namespace) {
+		all := len(k.registry.opts.Namespaces) == 0 || c.Namespace == ""
+		if all || slices.Contains(k.registry.opts.Namespaces, c.Namespace) {
 			return !k.blacklisted(c.Resource.GroupVersion().WithKind(c.Kind))
 		}
 	}

@@ -1,6 +1,7 @@
 package dependent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -35,12 +36,7 @@ type Options struct {
 // Registry has the watches of all owner kinds. Its methods are safe for
 // concurrent use.
 type Registry struct {
-	client     metadata.Interface
-	content    dynamic.Interface
-	lookup     func(context.Context, schema.GroupVersionResource) (string, bool, error)
-	namespaces []string
-	log        logr.Logger
-	idle       time.Duration
+	opts Options
 	// denied is the time between attempts at what the API server does not
 	// allow or does not have.
 	denied time.Duration
@@ -70,16 +66,9 @@ const (
 
 // New returns a Registry that watches nothing before Start.
 func New(o Options) *Registry {
-	if o.Idle == 0 {
-		o.Idle = defaultIdle
-	}
-	if o.Log.GetSink() == nil {
-		o.Log = logr.Discard()
-	}
+	o.Idle = cmp.Or(o.Idle, defaultIdle)
 	return &Registry{
-		client: o.Client, content: o.Content, lookup: o.Lookup,
-		namespaces: slices.Clone(o.Namespaces), log: o.Log,
-		idle: o.Idle, denied: defaultDenied, readers: defaultReaders,
+		opts: o, denied: defaultDenied, readers: defaultReaders,
 		questions: make(chan question, maxQuestions),
 		feeds:     map[schema.GroupResource]*feed{},
 		recorded:  map[schema.GroupVersionResource]map[ownerKey]struct{}{},

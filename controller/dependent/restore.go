@@ -68,7 +68,7 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 		if silent[resource.GroupVersion()] {
 			continue
 		}
-		_, _, err := r.lookup(ctx, resource)
+		_, _, err := r.opts.Lookup(ctx, resource)
 		if ctx.Err() != nil {
 			return false
 		}
@@ -87,7 +87,7 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 		}
 		r.mu.Unlock()
 		if err != nil {
-			r.log.V(1).Info("Recorded resource of dependents does not exist", "resource", resource.String())
+			r.opts.Log.V(1).Info("Recorded resource of dependents does not exist", "resource", resource.String())
 		}
 	}
 	return answered

@@ -34,7 +34,7 @@ func (r *Session) Expect(c proxy.Child) {
 		return
 	}
 	if !r.kind.watches(c) {
-		logUnwatched(registry.log, r.kind, c.Resource.GroupVersion().WithKind(c.Kind))
+		logUnwatched(registry.opts.Log, r.kind, c.Resource.GroupVersion().WithKind(c.Kind))
 		return
 	}
 	f := registry.feedOf(c.Resource)

@@ -184,14 +184,14 @@ func (s *stream) list(ctx context.Context, resource schema.GroupVersionResource,
 func (s *stream) page(ctx context.Context, resource schema.GroupVersionResource, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	return s.feed.registry.client.Resource(resource).Namespace(s.namespace).List(ctx, o)
+	return s.feed.registry.opts.Client.Resource(resource).Namespace(s.namespace).List(ctx, o)
 }
 
 // watch hands on what happens after a version. It returns nil when the API
 // server ends the watch, as it does from time to time.
 func (s *stream) watch(ctx context.Context, resource schema.GroupVersionResource, version string, wanted <-chan struct{}) error {
 	timeout := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
-	w, err := s.feed.registry.client.Resource(resource).Namespace(s.namespace).Watch(ctx, metav1.ListOptions{
+	w, err := s.feed.registry.opts.Client.Resource(resource).Namespace(s.namespace).Watch(ctx, metav1.ListOptions{
 		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout,
 	})
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan stru
 	s.working, s.logged = true, false
 	if f.complete() {
 		clear(f.hints) // the records know better
-		f.registry.log.Info("Watching child resource", "kind", resource.GroupVersion().WithKind(f.kind).String())
+		f.registry.opts.Log.Info("Watching child resource", "kind", resource.GroupVersion().WithKind(f.kind).String())
 	}
 }
 
@@ -281,7 +281,7 @@ func (s *stream) judge(err error) bool {
 	r := s.feed.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log.V(1).Info("Watch of dependents is interrupted", "resource", s.feed.resource.String(), "namespace", s.namespace, "error", err.Error())
+	r.opts.Log.V(1).Info("Watch of dependents is interrupted", "resource", s.feed.resource.String(), "namespace", s.namespace, "error", err.Error())
 	return true
 }
 
@@ -305,15 +305,15 @@ func (s *stream) deny(err error) {
 	}
 	s.logged = true
 	if gone {
-		f.registry.log.Info("A kind that watches refer to is not installed any more; its objects count as missing", "resource", f.resource.GroupResource().String())
+		f.registry.opts.Log.Info("A kind that watches refer to is not installed any more; its objects count as missing", "resource", f.resource.GroupResource().String())
 		return
 	}
 	if len(f.named) > 0 {
-		f.registry.log.Info("Objects that watches refer to cannot be watched, so their changes start no runs; allow the operator to list and watch them",
+		f.registry.opts.Log.Info("Objects that watches refer to cannot be watched, so their changes start no runs; allow the operator to list and watch them",
 			"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
 		return
 	}
-	f.registry.log.Info("Dependents cannot be watched; allow the operator to list and watch them",
+	f.registry.opts.Log.Info("Dependents cannot be watched; allow the operator to list and watch them",
 		"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
 }
 
