@@ -45,7 +45,7 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 	var v Versions
 	var errRunner, errCore error
 	var wg sync.WaitGroup
-	wg.Go(func() { v.Runner, _, errRunner = r.version(ctx, r.path) })
+	wg.Go(func() { v.Runner, _, errRunner = r.version(ctx, r.opts.Path) })
 	wg.Go(func() { v.Core, v.Python, errCore = r.version(ctx, "ansible-playbook") })
 	wg.Wait()
 	if errRunner == nil && strings.HasPrefix(v.Runner, "1.") {
@@ -74,7 +74,7 @@ var versionsProgram string
 
 // read reads the versions. An error says only that the programs are to be asked.
 func (r *Runner) read(ctx context.Context) (v Versions, err error) {
-	path, err := exec.LookPath(r.path)
+	path, err := exec.LookPath(r.opts.Path)
 	if err != nil {
 		return v, err
 	}
@@ -89,7 +89,7 @@ func (r *Runner) read(ctx context.Context) (v Versions, err error) {
 	if playbook, err = filepath.EvalSymlinks(playbook); err != nil {
 		return v, err
 	}
-	out, err := ansibleenv.Output(ctx, r.environ, python, "-c", versionsProgram, filepath.Dir(playbook))
+	out, err := ansibleenv.Output(ctx, r.opts.Environ, python, "-c", versionsProgram, filepath.Dir(playbook))
 	if err != nil {
 		return v, err
 	}
@@ -101,7 +101,7 @@ func (r *Runner) read(ctx context.Context) (v Versions, err error) {
 // now: as long as it says the same, so does [Runner.Check]. It starts nothing.
 func (r *Runner) Installed() (string, error) {
 	var identity strings.Builder
-	for _, name := range []string{r.path, "ansible-playbook"} {
+	for _, name := range []string{r.opts.Path, "ansible-playbook"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -117,7 +117,7 @@ func (r *Runner) Installed() (string, error) {
 
 // version runs a program with --version. python is empty where it says nothing of it.
 func (r *Runner) version(ctx context.Context, name string) (version, python string, err error) {
-	out, err := ansibleenv.Output(ctx, r.environ, name, "--version")
+	out, err := ansibleenv.Output(ctx, r.opts.Environ, name, "--version")
 	if err != nil {
 		return "", "", fmt.Errorf("%s --version: %w", name, err)
 	}

@@ -134,7 +134,7 @@ func (r *Runner) executable(req Request) (string, error) {
 	if req.Content.Function != nil {
 		return "", nil
 	}
-	path, err := exec.LookPath(r.path)
+	path, err := exec.LookPath(r.opts.Path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
 	}
@@ -149,19 +149,19 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
 		Run:    req.ID, Until: req.latest(),
-		ForkTimeout: r.forkTimeout,
+		ForkTimeout: r.opts.ForkTimeout,
 	}
 	c := req.Content.Command
 	if c == nil {
-		order.Args, order.Env, order.Output = req.arguments(), req.environment(r.environ), filepath.Join(req.Dir, runnerLog)
+		order.Args, order.Env, order.Output = req.arguments(), req.environment(r.opts.Environ), filepath.Join(req.Dir, runnerLog)
 		return order
 	}
 	artifacts := artifactsDir(req)
 	order.Signal, order.Grace, order.Hurry = c.StopSignal, cmp.Or(c.Grace, r.grace), req.Hurry
-	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.environ), cmp.Or(c.Dir, req.Dir)
-	if r.temp != nil {
+	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.opts.Environ), cmp.Or(c.Dir, req.Dir)
+	if r.opts.Temp != nil {
 		// What the API server serves is the same for all runs, and takes kubectl seconds.
-		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.temp.dir.Name(), "kubecache"))
+		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.opts.Temp.dir.Name(), "kubecache"))
 	}
 	order.Output, order.Errors = filepath.Join(artifacts, stdoutFile), filepath.Join(artifacts, stderrFile)
 	order.Reports = filepath.Join(artifacts, ReportsFile)

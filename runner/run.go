@@ -58,30 +58,23 @@ type Options struct {
 
 // Runner executes runs. It is safe for concurrent use.
 type Runner struct {
-	path    string
-	environ []string
-	temp    *Temp
-	// collections is looked at before each run.
-	collections *collection.Dir
+	opts Options
 	// grace is that of the runs; 0, but in tests.
 	grace time.Duration
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
-	supervisor  *supervise.Supervisor
-	warm        *warm.Pool
-	forkTimeout time.Duration
-	throttle    *throttle
-	pressure    *pressure
+	supervisor *supervise.Supervisor
+	throttle   *throttle
+	pressure   *pressure
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, temp: opts.Temp, collections: opts.Collections, patience: fullPatience,
-		supervisor: supervise.NewSupervisor(), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
-		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
+		opts: opts, patience: fullPatience,
+		supervisor: supervise.NewSupervisor(), throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
 }
 
@@ -132,7 +125,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		req.reports.stop = cancel
 	}
 	res.Started = time.Now()
-	controlDir, ended := r.temp.begin()
+	controlDir, ended := r.opts.Temp.begin()
 	req.controlDir = controlDir
 	g := r.watch(req, cancel)
 	relieve := r.pressure.begin(req.ID, cancel)
@@ -176,11 +169,11 @@ func (r *Runner) provide(req Request) (executable string, err error) {
 		return "", err
 	}
 	if req.reports == nil {
-		if err := r.collections.Ensure(); err != nil {
+		if err := r.opts.Collections.Ensure(); err != nil {
 			return "", fmt.Errorf("run %s not started: %w", req.ID, err)
 		}
 	}
-	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
+	if err := createPrivateDir(req, r.opts.Environ); IsNoSpace(err) {
 		return "", fmt.Errorf("%w: %w", ErrNoSpace, err)
 	} else if err != nil {
 		return "", err

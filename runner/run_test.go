@@ -291,7 +291,7 @@ func TestLook_IsCheck(t *testing.T) {
 	write(t, filepath.Join(dir, "Jinja2-1.0.dist-info", "METADATA"), "Name: Jinja2\nVersion: 1.0\n", 0o600)
 	write(t, filepath.Join(dir, "jinja2.py"), "raise ImportError\n", 0o600)
 	t.Setenv("PYTHONPATH", dir)
-	_, err := New(Options{Path: r.path}).Look(t.Context())
+	_, err := New(Options{Path: r.opts.Path}).Look(t.Context())
 	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("error = %v", err)
 	}

@@ -53,7 +53,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	if v := <-second; !v.Success {
 		t.Errorf("the second run, when the first has ended: %+v", v)
 	}
-	if left, err := filepath.Glob(filepath.Join(r.temp.dir.Name(), "cp*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(r.opts.Temp.dir.Name(), "cp*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }

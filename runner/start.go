@@ -24,7 +24,7 @@ func (req Request) latest() time.Duration {
 // start runs ansible-runner, from a fork server if there is one. One that cannot
 // start it costs the run nothing but time.
 func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (supervise.Exit, error) {
-	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner || req.reports != nil {
+	if c.Server = req.server; c.Server != "" || r.opts.Warm == nil || req.Executor == ExecutorRunner || req.reports != nil {
 		return r.supervisor.Run(ctx, c)
 	}
 	for {
@@ -46,9 +46,9 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	if limited {
 		// A machine that is late has no time for a new Python. That there will be no
 		// server is what Await says.
-		_ = r.warm.Wait(ctx)
+		_ = r.opts.Warm.Wait(ctx)
 	}
-	lease, err := r.warm.Await(ctx)
+	lease, err := r.opts.Warm.Await(ctx)
 	if ctx.Err() != nil && err != nil {
 		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, context.Cause(ctx))
 	}

@@ -96,7 +96,7 @@ func TestRun_AKilledModuleLeavesNoTemporaryFiles(t *testing.T) {
 	defer cancel()
 	var there []string
 	_, err := during(ctx, t, r, req, []string{"sleep 602"}, func() {
-		there = transients(t, r.temp)
+		there = transients(t, r.opts.Temp)
 		cancel()
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -105,7 +105,7 @@ func TestRun_AKilledModuleLeavesNoTemporaryFiles(t *testing.T) {
 	if !slices.ContainsFunc(there, func(name string) bool { return strings.HasPrefix(name, "ansible_") }) {
 		t.Errorf("a module has its files elsewhere: %q", there)
 	}
-	if left := transients(t, r.temp); len(left) > 0 {
+	if left := transients(t, r.opts.Temp); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }

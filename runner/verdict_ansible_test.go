@@ -213,8 +213,8 @@ func TestVerdict_PlaybookMissing(t *testing.T) {
 	python := mustLook(t, "python3")
 	must.Do(t, os.Symlink(python, filepath.Join(bin, "python3")))
 	r := ansible(t)
-	r.path = mustLook(t, "ansible-runner")
-	r.environ, r.warm = ansibleenv.Inherited(append(r.environ, "PATH="+bin)), nil
+	r.opts.Path = mustLook(t, "ansible-runner")
+	r.opts.Environ, r.opts.Warm = ansibleenv.Inherited(append(r.opts.Environ, "PATH="+bin)), nil
 	res := must.Get(r.Run(t.Context(), request(t, "success.yml")))(t)
 	v := res.Verdict()
 	if v.Success || !strings.Contains(v.Message, "ansible-playbook") {
