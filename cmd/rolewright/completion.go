@@ -66,6 +66,23 @@ func completeFlag(cmd *cobra.Command, flag string, c completion) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, c)
 }
 
+// oneOf has a flag of cmd take one of these words. They are offered, and all others are refused.
+func oneOf(cmd *cobra.Command, flag string, words ...string) {
+	completeFlag(cmd, flag, fixed(words...))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		return among(flag, cmd.Flag(flag).Value.String(), words...)
+	}
+}
+
+// among refuses a value of a flag that is none of these words.
+func among(flag, value string, words ...string) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	last := len(words) - 1
+	return usage(fmt.Errorf("--%s must be %s or %s, not %q", flag, strings.Join(words[:last], ", "), words[last], value))
+}
+
 // fixed offers these words.
 func fixed(words ...string) completion {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)

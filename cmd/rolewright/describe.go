@@ -50,9 +50,6 @@ found.`,
   rolewright describe run 8c51a3f0 -o json --server http://127.0.0.1:6791`,
 		Args: oneArgument("give the ID of a run, as rolewright get runs shows it, or an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			id, query := args[0], url.Values{}
 			if strings.Contains(id, "/") {
 				if err := objectQuery(query, id); err != nil {
@@ -88,6 +85,7 @@ found.`,
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(o.completeRunIDs)
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the run: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 

@@ -31,9 +31,6 @@ objects and fields. The exit code is 1 where something differs. See "rolewright 
 		Example: `  rolewright diff 45f58c2c 8c51a3f0 --operator-namespace operators`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			r, err := o.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -62,6 +59,7 @@ objects and fields. The exit code is 1 where something differs. See "rolewright 
 		return o.completeRunIDs(cmd, args, begun)
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the differences: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 

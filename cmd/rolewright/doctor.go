@@ -76,6 +76,7 @@ findings, a list of objects with check, state, found and remedy.`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 
@@ -117,9 +118,6 @@ type diagnosis struct {
 func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
 	if all := assembly.Executors(); !slices.Contains(all, watches.Executor(o.executor)) {
 		return usage(fmt.Errorf("--executor %q: give one of %q", o.executor, all))
-	}
-	if err := checkOutput(o.output); err != nil {
-		return err
 	}
 	var d diagnosis
 	for _, check := range []func(context.Context) []doctor.Finding{

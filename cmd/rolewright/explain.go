@@ -92,7 +92,7 @@ func explainedRules() []lint.Rule { return append(lint.Rules(), migrate.LintRule
 
 // run explains an object, given as KIND/NAME.
 func (o *explainOptions) run(cmd *cobra.Command, object string) error {
-	if err := checkOutput(o.output); err != nil {
+	if err := among("output", o.output, outputText, outputJSON); err != nil {
 		return err
 	}
 	obj, w, _, err := o.find(cmd.Context(), object)

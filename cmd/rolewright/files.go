@@ -23,12 +23,12 @@ type filesOptions struct {
 // bindOutput adds the flag for programs.
 func (o *filesOptions) bindOutput(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print what was done: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 }
 
-// start checks the flags.
-func (o *filesOptions) start(cmd *cobra.Command) error {
+// start says where the command writes.
+func (o *filesOptions) start(cmd *cobra.Command) {
 	o.stdout, o.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-	return checkOutput(o.output)
 }
 
 // filesJSON is the result of -o json. Its keys are an interface.

@@ -53,9 +53,7 @@ other manifests: look at the diffs of --check first.`,
 }
 
 func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
-	if err := o.start(cmd); err != nil {
-		return err
-	}
+	o.start(cmd)
 	p, err := scaffold.Read(".")
 	if err != nil {
 		return usage(err)
@@ -139,11 +137,6 @@ With -o lua it prints the script alone, which is the same for all kinds.`,
   rolewright generate health-lua -o lua > health.lua`,
 		ValidArgsFunction: watchedKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch output {
-			case outputYAML, outputLua:
-			default:
-				return usage(fmt.Errorf("--output must be %s or %s, not %q", outputYAML, outputLua, output))
-			}
 			kinds, err := managedKinds(cmd.ErrOrStderr(), watchesFile, args)
 			if err != nil {
 				return usage(err)
@@ -158,7 +151,7 @@ With -o lua it prints the script alone, which is the same for all kinds.`,
 	}
 	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	cmd.Flags().StringVarP(&output, "output", "o", outputYAML, "What to print: yaml, the ConfigMap, or lua, the script.")
-	completeFlag(cmd, "output", fixed(outputYAML, outputLua))
+	oneOf(cmd, "output", outputYAML, outputLua)
 	return cmd
 }
 

@@ -112,9 +112,7 @@ makes the CRD of it.`,
 		Example:           "  rolewright generate argspec memcached",
 		ValidArgsFunction: roles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.start(cmd); err != nil {
-				return err
-			}
+			o.start(cmd)
 			named := len(args) > 0
 			if !named {
 				if args = projectRoles(); len(args) == 0 {

@@ -42,9 +42,7 @@ name Rolewright then, and nothing else changes.`,
   rolewright init --from-operator-sdk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.start(cmd); err != nil {
-				return err
-			}
+			o.start(cmd)
 			if adopt {
 				return o.adopt()
 			}

@@ -32,14 +32,12 @@ in the operator's Pod or in its project.`,
 	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is WATCH_NAMESPACE, or the namespace of the kubeconfig.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the list: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	return cmd
 }
 
 func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
 	if !strings.Contains(object, "/") {
 		return usage(fmt.Errorf("%q is not an object: give KIND/NAME, such as memcached/sample", object))
 	}

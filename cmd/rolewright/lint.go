@@ -65,14 +65,11 @@ a pull request, which is the default where GITHUB_ACTIONS is true.`,
 	fs.BoolVar(&o.strict, "strict", false, "Fail on warnings, too.")
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
 	o.contentPaths.bindFlags(fs)
-	completeFlag(cmd, "output", fixed(outputText, outputJSON, outputSARIF, outputGitHub))
+	oneOf(cmd, "output", outputText, outputJSON, outputSARIF, outputGitHub)
 	return cmd
 }
 
 func (o *lintOptions) run(cmd *cobra.Command) error {
-	if !slices.Contains([]string{outputText, outputJSON, outputSARIF, outputGitHub}, o.output) {
-		return usage(fmt.Errorf("--output must be text, json, sarif or github, not %q", o.output))
-	}
 	o.file = filepath.Clean(o.file)
 	found, checked, err := o.findings(cmd.Context())
 	if err != nil {

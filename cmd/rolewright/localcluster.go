@@ -63,6 +63,7 @@ func (o *localClusterOptions) upCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.up(cmd) },
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print it: text, the line for a shell, or json, an object with the key kubeconfig.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 
@@ -103,9 +104,6 @@ func (o *localClusterOptions) serveCommand() *cobra.Command {
 }
 
 func (o *localClusterOptions) up(cmd *cobra.Command) error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -27,9 +27,6 @@ The exit code is 0 where runs could be judged, whatever they say.`,
   rolewright migrate simulate runs`,
 		Args: oneArgument("give the directory with the artifacts of past runs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			s, err := migrate.Simulate(cmd.Context(), args[0])
 			if err != nil {
 				return usage(err)
@@ -41,6 +38,7 @@ The exit code is 0 where runs could be judged, whatever they say.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the result: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 

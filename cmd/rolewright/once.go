@@ -76,6 +76,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	fs.BoolVar(&o.check, "check", false, "Change nothing: run Ansible with --check, and let the API server make dry runs of all writes.")
 	o.bindDiff(fs)
 	fs.BoolVar(&o.deleting, "deleting", false, "Run what the watch's finalizer says.")
@@ -104,9 +105,6 @@ func (o *onceOptions) settle(given func(flag string) bool) {
 // asked is the object that is to run, and the watch that says how.
 func (o *onceOptions) asked(stdin io.Reader) (*unstructured.Unstructured, watches.Watch, error) {
 	fail := func(err error) (*unstructured.Unstructured, watches.Watch, error) { return nil, watches.Watch{}, err }
-	if err := checkOutput(o.output); err != nil {
-		return fail(err)
-	}
 	if o.timeout < 0 {
 		return fail(usage(errors.New("--timeout must not be negative")))
 	}

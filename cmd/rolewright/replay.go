@@ -57,13 +57,11 @@ known. The keys of -o json are those of "rolewright once".`,
 	fs := cmd.Flags()
 	bindRunnerRoot(fs, &o.root)
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 
 func (o *replayOptions) run(cmd *cobra.Command, name string) error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
 	dir, err := find(o.roots(cmd), name)
 	if err != nil {
 		return usage(err)

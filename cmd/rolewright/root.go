@@ -91,17 +91,15 @@ func newVersionCommand(program string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version.Read()
-			switch output {
-			case outputText:
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), v.Line(program))
-				return err
-			case outputJSON:
+			if output == outputJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
 			}
-			return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, output))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), v.Line(program))
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the version: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 

@@ -91,9 +91,7 @@ shown and nothing is written, unless with --force.`,
 }
 
 func (o *createAPIOptions) run(cmd *cobra.Command) error {
-	if err := o.start(cmd); err != nil {
-		return err
-	}
+	o.start(cmd)
 	p, err := scaffold.Read(".")
 	if err != nil {
 		return usage(err)
@@ -260,9 +258,7 @@ type generateCRDOptions struct {
 }
 
 func (o *generateCRDOptions) run(cmd *cobra.Command) error {
-	if err := o.start(cmd); err != nil {
-		return err
-	}
+	o.start(cmd)
 	definitions, notes, err := readDefinitions(o.watchesFile, o.from)
 	if err != nil {
 		return err

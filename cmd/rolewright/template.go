@@ -56,6 +56,7 @@ read from standard input.`,
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	fs.BoolVar(&o.deleting, "deleting", false, "Show the run of the watch's finalizer, for an object that is deleted.")
 	o.bindContent(fs)
 	o.bindRuns(fs)
@@ -65,9 +66,6 @@ read from standard input.`,
 }
 
 func (o *templateOptions) run(cmd *cobra.Command) error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
 	obj, err := readObject(o.file, cmd.InOrStdin())
 	if err != nil {
 		return usage(err)

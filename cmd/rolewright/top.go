@@ -51,7 +51,7 @@ the operator is found.`,
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	output.bind(cmd, "sums")
 	cmd.Flags().StringVar(&o.by, "by", byKind, "What is summed up: kind, object or run.")
-	completeFlag(cmd, "by", fixed(byKind, byObject, byRun))
+	oneOf(cmd, "by", byKind, byObject, byRun)
 	cmd.Flags().DurationVar(&o.since, "since", 24*time.Hour, "Runs that have ended so long ago at most.")
 	cmd.Flags().IntVar(&o.limit, "limit", 20, "How many lines are shown at most; 0 for all.")
 	return cmd
@@ -76,9 +76,6 @@ type taken struct {
 }
 
 func (o *topOptions) run(cmd *cobra.Command, args []string, output listOutput) error {
-	if !slices.Contains([]string{byKind, byObject, byRun}, o.by) {
-		return usage(fmt.Errorf("--by must be kind, object or run, not %q", o.by))
-	}
 	r, query, err := o.ask(cmd.Context(), args)
 	if err != nil {
 		return err

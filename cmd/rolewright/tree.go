@@ -26,9 +26,6 @@ with your rights, and asks no operator. "rolewright inventory" says what prune r
 		Example: `  rolewright tree memcached/sample -n default`,
 		Args:    oneArgument("give an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			if !strings.Contains(args[0], "/") {
 				return usage(fmt.Errorf("%q is not an object: give KIND/NAME, such as memcached/sample", args[0]))
 			}
@@ -37,6 +34,7 @@ with your rights, and asks no operator. "rolewright inventory" says what prune r
 	}
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is that of the kubeconfig.")
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the tree: text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	return cmd
 }

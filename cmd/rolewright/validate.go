@@ -72,6 +72,7 @@ texts that are not known are empty; keys may be added, but are never renamed.`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
+	oneOf(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 
@@ -123,9 +124,6 @@ const (
 // run checks the file and prints the result. It returns errInvalid if there is
 // an error among the problems.
 func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) error {
-	if err := checkOutput(o.output); err != nil {
-		return err
-	}
 	watched, problems, err := watches.Load(file, watches.Options{
 		LookupEnv: o.lookupEnv,
 		Strict:    o.strict,
@@ -241,14 +239,6 @@ func plainJSON(value any) ([]byte, error) {
 		}
 	}
 	return escaped.Bytes(), nil
-}
-
-// checkOutput refuses a value of --output.
-func checkOutput(output string) error {
-	if output != outputText && output != outputJSON {
-		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, output))
-	}
-	return nil
 }
 
 // usedContent is a playbook or role and the first watch that names it.
