@@ -42,27 +42,15 @@ type Result struct {
 
 // internal is what the controllers call.
 func (h Hooks) internal() watches.Hooks {
-	var in watches.Hooks
-	if h.Before != nil {
-		in.Before = func(ctx context.Context, object map[string]any) error { return h.Before(ctx, of(object)) }
-	}
-	if h.Vars != nil {
-		in.Vars = func(ctx context.Context, object map[string]any) (map[string]any, error) {
-			return h.Vars(ctx, of(object))
-		}
-	}
+	in := watches.Hooks{Before: h.Before, Vars: h.Vars}
 	if h.After != nil {
-		in.After = func(ctx context.Context, object map[string]any, end watches.HookEnd) error {
-			return h.After(ctx, of(object), Result{
+		in.After = func(ctx context.Context, object *unstructured.Unstructured, end watches.HookEnd) error {
+			return h.After(ctx, object, Result{
 				Run: end.Run, Succeeded: end.Result == string(status.Succeeded), Reason: end.Reason, Message: end.Message,
 			})
 		}
 	}
 	return in
-}
-
-func of(object map[string]any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: object}
 }
 
 // Refuse returns an error which says that only another object can help: the run is not

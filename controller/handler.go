@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
@@ -115,7 +114,7 @@ func (o *Options) program() (string, error) {
 func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, error) {
 	hooks := r.watch.Hooks
 	if hooks.Before != nil {
-		if err := r.hook(ctx, "Before", func() error { return hooks.Before(ctx, copyOf(s)) }); err != nil {
+		if err := r.hook(ctx, "Before", func() error { return hooks.Before(ctx, s.object.DeepCopy()) }); err != nil {
 			return nil, err
 		}
 	}
@@ -125,7 +124,7 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 	}
 	var vars map[string]any
 	err := r.hook(ctx, "Vars", func() error {
-		given, err := hooks.Vars(ctx, copyOf(s))
+		given, err := hooks.Vars(ctx, s.object.DeepCopy())
 		if err != nil {
 			return err
 		}
@@ -152,8 +151,6 @@ func withVars(of, more map[string]any) map[string]any {
 	return all
 }
 
-func copyOf(s *scope) map[string]any { return runtime.DeepCopyJSON(s.object.Object) }
-
 // after has the hook of the watch called that comes after the run of s, which has ended as
 // run. An error is a failure of the run.
 func (r *reconciler) after(ctx context.Context, s *scope, run *status.Run) {
@@ -164,7 +161,7 @@ func (r *reconciler) after(ctx context.Context, s *scope, run *status.Run) {
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
 	err := r.hook(ctx, "After", func() error {
-		return hooks.After(ctx, copyOf(s), watches.HookEnd{Run: run.ID, Result: string(run.Result), Reason: run.Reason, Message: run.Message})
+		return hooks.After(ctx, s.object.DeepCopy(), watches.HookEnd{Run: run.ID, Result: string(run.Result), Reason: run.Reason, Message: run.Message})
 	})
 	switch {
 	case err == nil:

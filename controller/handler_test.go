@@ -53,7 +53,7 @@ func TestHooks_Before(t *testing.T) {
 		"Goexit": {func(map[string]any) error { runtime.Goexit(); return nil }, status.ReasonHookFailed, false,
 			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: it has ended its goroutine (runtime.Goexit)"},
 	} {
-		r, s := hooked(watches.Hooks{Before: func(_ context.Context, object map[string]any) error { return tt.before(object) }}, 0)
+		r, s := hooked(watches.Hooks{Before: func(_ context.Context, object *unstructured.Unstructured) error { return tt.before(object.Object) }}, 0)
 		_, err := r.before(t.Context(), s)
 		if s.object.Object["spec"] == nil {
 			t.Errorf("%s: the object is changed", name)
@@ -76,7 +76,7 @@ func TestHooks_Before(t *testing.T) {
 func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		wait := func(ctx context.Context, _ map[string]any) error { <-ctx.Done(); return ctx.Err() }
+		wait := func(ctx context.Context, _ *unstructured.Unstructured) error { <-ctx.Done(); return ctx.Err() }
 		r, s := hooked(watches.Hooks{Before: wait}, time.Minute)
 		ctx, life := r.lifetime(t.Context(), s.settings)
 		defer life.end()
@@ -87,7 +87,7 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 			t.Errorf("%+v", run)
 		}
 
-		r, s = hooked(watches.Hooks{After: func(ctx context.Context, o map[string]any, _ watches.HookEnd) error { return wait(ctx, o) }}, time.Minute)
+		r, s = hooked(watches.Hooks{After: func(ctx context.Context, o *unstructured.Unstructured, _ watches.HookEnd) error { return wait(ctx, o) }}, time.Minute)
 		s.hooked, run = true, status.Run{Result: status.Succeeded}
 		r.after(t.Context(), s, &run)
 		if run.Result != status.Failed || run.Reason != status.ReasonHookFailed || !strings.Contains(run.Message, "it has taken 1m0s, its timeout") {
@@ -99,7 +99,7 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 // A check that has found changes, and whose hook fails, has a record that is read back.
 func TestHooks_AfterACheck(t *testing.T) {
 	t.Parallel()
-	r, s := hooked(watches.Hooks{After: func(context.Context, map[string]any, watches.HookEnd) error { return errors.New("no tray") }}, 0)
+	r, s := hooked(watches.Hooks{After: func(context.Context, *unstructured.Unstructured, watches.HookEnd) error { return errors.New("no tray") }}, 0)
 	now := time.Now()
 	s.hooked = true
 	run := status.Run{
@@ -117,7 +117,7 @@ func TestHooks_AfterACheck(t *testing.T) {
 func TestHooks_Vars(t *testing.T) {
 	t.Parallel()
 	kept := map[string]any{"size": 2, "list": []string{"a"}}
-	r, s := hooked(watches.Hooks{Vars: func(context.Context, map[string]any) (map[string]any, error) { return kept, nil }}, 0)
+	r, s := hooked(watches.Hooks{Vars: func(context.Context, *unstructured.Unstructured) (map[string]any, error) { return kept, nil }}, 0)
 	got, err := r.before(t.Context(), s)
 	kept["size"] = 3
 	own := map[string]any{"size": 1, "more": true}
@@ -137,7 +137,7 @@ func TestHooks_After(t *testing.T) {
 	t.Parallel()
 	var told []string
 	fail := error(nil)
-	r, s := hooked(watches.Hooks{After: func(_ context.Context, _ map[string]any, end watches.HookEnd) error {
+	r, s := hooked(watches.Hooks{After: func(_ context.Context, _ *unstructured.Unstructured, end watches.HookEnd) error {
 		told = append(told, end.Result+" "+end.Reason)
 		return fail
 	}}, 0)

@@ -1,17 +1,21 @@
 package watches
 
-import "context"
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
 
 // Hooks is Go code around the runs of a watch; fields that are nil do nothing. None may change
 // the object, which it gets as a copy.
 type Hooks struct {
 	// Vars returns further extra vars of a run.
-	Vars func(ctx context.Context, object map[string]any) (map[string]any, error)
+	Vars func(ctx context.Context, object *unstructured.Unstructured) (map[string]any, error)
 	// Before is called before a run starts, which an error prevents.
-	Before func(ctx context.Context, object map[string]any) error
+	Before func(ctx context.Context, object *unstructured.Unstructured) error
 	// After is called after a run has ended that Before has let start; an error is a failure of
 	// the run.
-	After func(ctx context.Context, object map[string]any, end HookEnd) error
+	After func(ctx context.Context, object *unstructured.Unstructured, end HookEnd) error
 }
 
 // HookEnd is how a run has ended.
