@@ -64,9 +64,6 @@ type heldRun struct {
 	until      int64 // in Unix time
 }
 
-// heldBefore stands for a run that an earlier process held back.
-func heldBefore() heldRun { return heldRun{generation: -1} }
-
 // remember is the memory of an object, new if its UID is.
 func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
 	key := client.ObjectKeyFromObject(obj)
@@ -171,7 +168,7 @@ func (m *memory) recall(record status.Record, now time.Time) {
 	}
 	m.lost = record.Active
 	if record.Held {
-		m.held = heldBefore()
+		m.held = heldRun{generation: -1} // by an earlier process
 	}
 	if record.NotWatched {
 		m.notWatched = "as an earlier process has found it"

@@ -159,8 +159,3 @@ func (r *reconciler) ages() metrics.Ages {
 	}
 	return ages
 }
-
-// rolloutOf is how changed content reaches the objects of a kind.
-func (k *kind) rolloutOf() runqueue.Rollout {
-	return runqueue.Rollout(k.watch.Rollout)
-}

@@ -182,7 +182,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, watchers: k.watchers, claim: k.claim, shard: k.shard, set: k.set, metadata: k.set.metadata,
 	}
-	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
+	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, runqueue.Rollout(k.watch.Rollout), r.objects.look)
 	r.referring = newReferring(r)
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +

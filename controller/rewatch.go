@@ -126,17 +126,13 @@ func (k *kind) awaitBefore() {
 			continue
 		case <-idle:
 		}
-		k.sayBusy()
+		k.log.Info("Kind is not served: its watch was changed, and its runs in progress have to end first. "+
+			"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
 		break
 	}
 	for _, ended := range k.after {
 		<-ended
 	}
-}
-
-func (k *kind) sayBusy() {
-	k.log.Info("Kind is not served: its watch was changed, and its runs in progress have to end first. "+
-		"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
 }
 
 // same tells whether two watches are, wherever they stand in the file.

@@ -181,7 +181,7 @@ func (c *decoding) chartOf(e *entry) {
 		c.warn(option, fmt.Sprintf("%q is not an option of a dry run, and counts as client", excerpt(chart.DryRunOption)), "write client, or remove it")
 		chart.DryRunOption = "client"
 	}
-	program := c.chartProgram()
+	program := ChartProgramIn(c.env("PATH"))
 	if program == "" {
 		c.error(a, "the program "+ChartProgram+", which runs charts, is neither beside rolewright nor in PATH",
 			`run "make build" in a checkout of Rolewright, and put its bin/ in PATH; the image charts has both`)
@@ -222,9 +222,6 @@ func (c *decoding) checkChart(a at, dir string) bool {
 	}
 	return true
 }
-
-// chartProgram is the path of the program that runs charts; empty if there is none.
-func (c *decoding) chartProgram() string { return ChartProgramIn(c.env("PATH")) }
 
 // ChartProgramIn is the program that runs charts: the one beside this program, else the first in a list of
 // directories, as PATH has them; empty if there is none.

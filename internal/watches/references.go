@@ -2,7 +2,6 @@ package watches
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -218,13 +217,11 @@ func checkedText[T any](of func(*T) *string, what string, check func(string) []s
 	}
 }
 
-var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 func setPrefix(c *decoding, v *VarsFrom, a at) {
 	s, ok := c.string(a)
 	switch {
 	case !ok:
-	case s != "" && !variableForm.MatchString(s):
+	case s != "" && !variableName.MatchString(s):
 		c.error(a, fmt.Sprintf("no name of a variable begins with %q", excerpt(s)), "write letters, digits and underscores, such as db_")
 	default:
 		v.Prefix = s
