@@ -296,7 +296,7 @@ func (d *driver) report() error {
 	if d.o.Forked && total.plain > total.forked/5 {
 		errs = append(errs, fmt.Errorf("%d runs were forked and %d were not: four of five are to be", total.forked, total.plain))
 	}
-	if missed := total.plans - total.reached; float64(missed) > d.o.unreached*float64(total.plans) {
+	if missed := total.plans - total.reached; float64(missed) > max(1, d.o.unreached*float64(total.plans)) {
 		errs = append(errs, fmt.Errorf("%d of %d plans found no chance to do what they are for", missed, total.plans))
 	}
 	return errors.Join(errs...)

@@ -87,6 +87,13 @@ func (a *actor) annotate(name, key, value string) {
 	})
 }
 
+// noPeriod takes the period off, and has the object run once more: when that run is recorded, the operator
+// has seen that there is no period.
+func (a *actor) noPeriod(name string) {
+	a.annotate(name, periodAnnotation, "")
+	a.update(name, "A", fake{})
+}
+
 // remove deletes an object, and does not wait until it is gone.
 func (a *actor) remove(name string) {
 	obj := a.object(name)
@@ -259,6 +266,16 @@ func (a *actor) down() {
 			if up {
 				return errors.New("it is up")
 			}
+		}
+		return nil
+	})
+}
+
+// nothingRuns waits until no process of a run is left, or watchDeaths has found those that are.
+func (a *actor) nothingRuns() {
+	_ = poll(a.ctx, survival+1500*time.Millisecond, func() error {
+		if len(members(truthVariable+"="+a.e.truth())) > 0 {
+			return errors.New("runs are left")
 		}
 		return nil
 	})

@@ -239,8 +239,8 @@ func (e *execution) violate(invariant, text string) {
 	e.violations = append(e.violations, history.Violation{Invariant: invariant, Text: text})
 }
 
-// survival is how long a run may outlive its operator (I7).
-const survival = 5 * time.Second
+// survival is how long a run may outlive its operator (I7): history.survivalLimit says why.
+const survival = 15 * time.Second
 
 // watchDeaths looks for runs that have outlived their operators.
 func (e *execution) watchDeaths(ctx context.Context) {

@@ -86,8 +86,8 @@ func (r *replica) end(cmd *exec.Cmd, exited <-chan struct{}) {
 	_ = cmd.Process.Signal(unix.SIGTERM)
 	select {
 	case <-exited:
-	case <-time.After(45 * time.Second):
-		r.e.violate("shutdown", fmt.Sprintf("replica %s did not end within 45 s of SIGTERM", r.name))
+	case <-time.After(90 * time.Second): // its own limit is 30 s
+		r.e.violate("shutdown", fmt.Sprintf("replica %s did not end within 90 s of SIGTERM", r.name))
 		_ = cmd.Process.Kill()
 	}
 }

@@ -24,16 +24,19 @@ import (
 
 const (
 	// patience bounds the time from the end of the faults to rest: a lease that
-	// has to run out, the operator's back-off, and runs.
-	patience = 75 * time.Second
+	// has to run out, the operator's back-off, and runs, on a machine that is choked. It is less
+	// than the five minutes after which client-go begins a watch again: what needs that for rest has lost an event.
+	patience = 150 * time.Second
 	// collection bounds how long the garbage collector takes: it looks for new
-	// kinds every 30 s.
-	collection = 45 * time.Second
+	// kinds every 30 s. Only an end that lacks it waits so long.
+	collection = 5 * time.Minute
 	// leaving is how long runs may take to end of which no one wants anything: the
-	// operator has to hear of it, and they have a grace period.
-	leaving = 15 * time.Second
-	// tail is how long the operator may write after the last word of the runs.
-	tail = 500 * time.Millisecond
+	// operator has to hear of it, and they have a grace period of five seconds. What stays by
+	// mistake sleeps for minutes.
+	leaving = time.Minute
+	// tail is how long the operator may write after the last word of the runs: a write whose
+	// answer was lost is sent again.
+	tail = 2 * time.Second
 	// steady is how long the world is watched then.
 	steady = 1500 * time.Millisecond
 )

@@ -168,7 +168,7 @@ func endings() map[string]workload {
 			a.settled()
 			a.annotate("o-0", periodAnnotation, period)
 			a.ran("o-0", "period")
-			a.annotate("o-0", periodAnnotation, "")
+			a.noPeriod("o-0")
 			a.settled()
 		}},
 		"dependent": {do: func(a *actor) {
@@ -180,7 +180,7 @@ func endings() map[string]workload {
 				// An operator that was down did not see it go: then the period repairs it.
 				a.annotate("o-0", periodAnnotation, period)
 				a.ran("o-0", "period")
-				a.annotate("o-0", periodAnnotation, "")
+				a.noPeriod("o-0")
 			}
 			a.settled()
 		}},
@@ -237,10 +237,10 @@ func cuts() map[string]workload {
 			a.settled()
 		}},
 		"down": {do: func(a *actor) {
-			a.create(kindThing, "o-0", "A", slow().with("sleep", "15s").with("daemons", int64(1)))
+			a.create(kindThing, "o-0", "A", endless.with("daemons", int64(1)))
 			a.running("o-0")
 			a.down()
-			sleep(a.ctx, survival+1500*time.Millisecond) // the time that runs have to end in
+			a.nothingRuns()
 			a.update("o-0", "B", slow())
 			a.up()
 			a.settled()

@@ -48,7 +48,7 @@ func (c *checker) frozen(r *Run, at Instant) bool {
 		case !c.ranUnder(r, e):
 		case e.Event == "freeze" && e.Boot < at:
 			is = true
-		case e.Event == "thaw" && e.Boot.Plus(survivalLimit) < at:
+		case e.Event == "thaw" && e.Boot.Plus(thawLimit) < at:
 			is = false
 		}
 	}
@@ -58,10 +58,18 @@ func (c *checker) frozen(r *Run, at Instant) bool {
 // Limits of I7: after the operator's death by a signal, and where it only fell
 // silent, which its supervising processes notice after five seconds; a run that does
 // not end by SIGTERM, since it waits for an answer of that operator, is killed five seconds later.
+//
+// The promise is five seconds after a death, which a supervising process hears of at once. The limits are for a
+// machine that is choked by many operators, and tell what the promise is for as well: nothing is left when another
+// replica can lead (15 s), and of a silent operator when it goes on after the 20 s of the plans. A run that outlives
+// its operator by mistake sleeps for minutes.
 const (
-	survivalLimit = 5 * time.Second
-	silenceLimit  = 11 * time.Second
+	survivalLimit = 15 * time.Second
+	silenceLimit  = 18 * time.Second
 )
+
+// thawLimit is what I1 allows runs that go on with their operator.
+const thawLimit = 5 * time.Second
 
 // noSurvivors is I7.
 func (c *checker) noSurvivors() {

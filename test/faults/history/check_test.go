@@ -354,7 +354,7 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "I7: a run lives longer than its operator", want: []string{"I7"}, do: func(w *world) {
 			w.create(1, "u1", "red")
-			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 9, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 19, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
 			w.driver("exit", 2, `"replica":"a"`)
 		}},
 		{name: "I7: a record before the end", want: []string{"I7"}, do: func(w *world) {
