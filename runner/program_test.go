@@ -150,8 +150,8 @@ func TestCommand_Verdicts(t *testing.T) {
 		"binary":                {"head -c 3000000 /dev/urandom; head -c 3000000 /dev/urandom >&2", "", Succeeded},
 		"binary for reports":    {"head -c 100000 /dev/zero >&3", "line 1 of the reports", ProtocolError},
 		"a flood of reports":    {"exec 2>/dev/null; while :; do printf '%65000s\\n' '{\"type\":\"x\"}' >&3 || exit 0; done", "the reports have more than 4 MiB", ProtocolError},
-		"truncates":             {"echo '{\"type\":\"x\"}' >&3; sleep 0.5; : > \"$ROLEWRIGHT_EVENTS\"; exec sleep 1", "has become shorter", ProtocolError},
-		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; sleep 0.5; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was written over", ProtocolError},
+		"truncates":             {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; : > "$ROLEWRIGHT_EVENTS"; exec sleep 1`, "has become shorter", ProtocolError},
+		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was written over", ProtocolError},
 		"removes its directory": {`cd /; sleep 0.5; rm -rf "$ROLEWRIGHT_DIR"`, "the directory of the run, $ROLEWRIGHT_DIR, is gone", ProtocolError},
 		"replaces":              {`rm "$ROLEWRIGHT_EVENTS"; ln -s /etc/passwd "$ROLEWRIGHT_EVENTS"`, "was removed or replaced", ProtocolError},
 		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "ended while a child process went on", LeftProcesses},
@@ -164,6 +164,11 @@ func TestCommand_Verdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newCommandRun(t, tt.script)
+			p.OnEvent = func(e jobevent.Event) {
+				if e.Kind == jobevent.TaskStart && e.Data.Task == "first" {
+					must.Do(t, os.WriteFile(filepath.Join(p.Content.Command.Dir, "read"), nil, 0o600))
+				}
+			}
 			res, err := p.r.Run(t.Context(), p.Request)
 			if tt.reason == "not runnable" {
 				if !errors.Is(err, ErrNotRunnable) || !strings.Contains(err.Error(), "interpreter") {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,10 +121,11 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 		vars     string
 		// texts are in command lines of the run when it is cancelled.
 		texts []string
+		grace time.Duration
 	}{
-		{"long task", "sleep.yml", "", []string{"sleep 600"}},
-		{"daemonised children", "daemons.yml", `{"wait": true}`, []string{"sleep 600", "sleep 601", "sleep 602"}},
-		{"deaf task", "stubborn.yml", "", []string{"sleep 600"}},
+		{"long task", "sleep.yml", "", []string{"sleep 600"}, time.Minute},
+		{"daemonised children", "daemons.yml", `{"wait": true}`, []string{"sleep 600", "sleep 601", "sleep 602"}, time.Minute},
+		{"deaf task", "stubborn.yml", "", []string{"sleep 600"}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +135,9 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 			defer cancel(nil)
 			req := request(t, tt.playbook)
 			req.ExtraVars = []byte(tt.vars)
-			res, err := during(ctx, t, ansible(t), req, tt.texts, func() { cancel(cause) })
+			r := ansible(t)
+			r.grace = cmp.Or(tt.grace, r.grace)
+			res, err := during(ctx, t, r, req, tt.texts, func() { cancel(cause) })
 			if !errors.Is(err, cause) {
 				t.Errorf("error = %v, want the cause", err)
 			}

@@ -54,7 +54,12 @@ func (a *asked) of(req runner.Request) runner.Request {
 		return nil
 	}
 	req.Redact = func(_ context.Context, value string) { note("redact " + value) }
-	req.OnEvent = func(e jobevent.Event) { note(string(e.Kind) + " " + e.Data.Task + " " + string(e.Data.Res)) }
+	req.OnEvent = func(e jobevent.Event) {
+		note(string(e.Kind) + " " + e.Data.Task + " " + string(e.Data.Res))
+		if e.Kind == jobevent.TaskStart && e.Data.Task == "Pour" { // the script waits until this was read
+			_ = os.WriteFile(filepath.Join(req.Content.Command.Dir, "read"), nil, 0o600)
+		}
+	}
 	return req
 }
 
@@ -89,7 +94,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 		"a line no JSON":    `echo '{"type":"progress","step":"Boil"}' >&3; echo 'boiling' >&3; sleep 600`,
 		"a line not whole":  ok + `printf '{"type"' >&3`,
 		"removed reports":   `rm "$ROLEWRIGHT_EVENTS"`,
-		"overwritten":       ok + `sleep 0.5; echo '{"type":"result","verdict":"ok","changed":true,"message":"stolen"}' 1<>"$ROLEWRIGHT_EVENTS"`,
+		"overwritten":       `echo '{"type":"progress","step":"Pour"}' >&3; ` + ok + `until rm read 2>/dev/null; do sleep 0.05; done; echo '{"type":"result","verdict":"ok","changed":true,"message":"stolen"}' 1<>"$ROLEWRIGHT_EVENTS"`,
 		"too much":          `line=$(printf '{"type":"status","patch":{"a":"%060000d"}}' 0); for i in {1..80}; do echo "$line" >&3; done; ` + ok,
 		"no program":        `exec /there/is/none`,
 		"no executable":     "",

@@ -40,7 +40,7 @@ func TestLoads_AreThoseOfTheAncestors(t *testing.T) {
 func TestLoads_OfOrphans(t *testing.T) {
 	t.Parallel()
 	const name = "ROLEWRIGHT_ORPHAN_TEST"
-	supervising := exec.Command("/bin/sh", "-c", name+"=orphans sleep 600 & sleep 0.1; "+name+"=other sleep 600 & "+name+"=server sleep 600 & wait")
+	supervising := exec.Command("/bin/sh", "-c", name+"=orphans sleep 600 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; "+name+"=other sleep 600 & "+name+"=server sleep 600 & wait")
 	supervising.Env = []string{"PATH=/usr/bin:/bin"}
 	supervising.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must.Do(t, supervising.Start())

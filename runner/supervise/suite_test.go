@@ -23,7 +23,7 @@ import (
 // every process of every user.
 func suite() []string {
 	return []string{
-		"-test.v", "-test.timeout=5m", "-test.parallel=4",
+		"-test.v", "-test.timeout=30m", "-test.parallel=4",
 		"-test.run=^(TestRun|TestSupervisor|TestTree|TestCgroup|TestReapOrphans|TestMain|TestFreeze)_",
 		"-test.skip=AForkBomb|CancelIsQuick",
 	}

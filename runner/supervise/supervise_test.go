@@ -72,7 +72,7 @@ func alive(t *testing.T, cookie string) []string {
 // waitFor waits until a file exists; only a hanging test fails here.
 func waitFor(t *testing.T, file string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(file); err == nil {
 			return
 		}

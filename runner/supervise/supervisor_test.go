@@ -112,7 +112,7 @@ func dirOf(c Command) string {
 // awaitNobody waits until no process carries the cookie.
 func awaitNobody(t *testing.T, cookie string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		left := alive(t, cookie)
 		if len(left) == 0 {
 			return
