@@ -22,7 +22,7 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 		defer mu.Unlock()
 		said = append(said, err)
 	}
-	o.Idle = time.Second
+	o.Idle = 5 * time.Second // a run that waits for the server takes it sooner
 	pool := warm.New(o)
 	defer pool.Close()
 	r := runnerOf(o, pool, patient)
