@@ -271,14 +271,11 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 		defer o.logMu.Unlock()
 		o.logs.WriteString(prefix + " " + args + "\n")
 	}, funcr.Options{Verbosity: 1})
-	grace := opts.GracefulShutdown
-	if grace == 0 {
-		grace = 20 * time.Second
-		opts.GracefulShutdown = grace
-	}
+	opts.GracefulShutdown = cmp.Or(opts.GracefulShutdown, 20*time.Second)
+	hanging := 3 * time.Minute // an operator that ends needs less
 	mgr, err := manager.New(cfg, manager.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Logger: log, GracefulShutdownTimeout: &grace,
+		Logger: log, GracefulShutdownTimeout: &hanging,
 	})
 	if err != nil {
 		t.Fatal(err)

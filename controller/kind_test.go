@@ -429,8 +429,8 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 		}
 	}}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: 500 * time.Millisecond})
-	obj := create(t, c, object(gvk, ns, "one", nil))
 	began := time.Now()
+	obj := create(t, c, object(gvk, ns, "one", nil))
 	shown := map[string]bool{}
 	eventually(t, "the current task is shown, then another and another", func() bool {
 		task, _, _ := unstructured.NestedStringMap(get(t, c, obj).Object, "status", "ansible", "activeRun", "task")

@@ -214,10 +214,14 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
-	exec := &fakeExecutor{}
-	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+	exec, read := &fakeExecutor{}, make(chan struct{})
+	exec.do = func(ctx context.Context, _ runner.Request) (runner.Result, error) {
 		if exec.count() == 1 {
 			return requeue("2s"), nil
+		}
+		select { // the record of the first run is read before there is another
+		case <-read:
+		case <-ctx.Done():
 		}
 		return requeue("nonsense"), nil
 	}
@@ -225,6 +229,7 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	first, _ := lastRun(is.Object["status"].(map[string]any))
+	close(read)
 	var second status.Run
 	eventually(t, "the run that was asked for", func() bool {
 		second, _ = lastRun(get(t, c, obj).Object["status"].(map[string]any))
@@ -251,12 +256,19 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 	var mu sync.Mutex
 	results := []runner.Result{failed("still in use"), {ExitCode: 0, Status: "successful", Finished: time.Now()}, requeue("1s"), succeeded()}
 	var finalizers []runner.Request
-	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+	seen := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		if req.Content.Role != "testdata/roles/finalizer" {
 			return succeeded(), nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		if len(finalizers) == 1 { // the failure of the first one is seen before there is another
+			select {
+			case <-seen:
+			case <-ctx.Done():
+			}
+		}
 		finalizers = append(finalizers, req)
 		res := results[0]
 		results = results[1:]
@@ -279,6 +291,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 		}
 		return strings.HasPrefix(fmt.Sprint(condition(is, status.Failure)["message"]), "still in use")
 	})
+	close(seen)
 	eventually(t, "the object goes", func() bool {
 		return client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil))) == nil &&
 			c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)) != nil

@@ -107,13 +107,6 @@ func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 			there := create(t, c, secretWith(ns, "there", "a"))
 			exec := writing(there, secret(ns, "made"))
-			start(t, cfg, exec, Options{InjectOwnerRef: inject, Watches: []watches.Watch{referringTo(gvk, func(w *watches.Watch) { w.WatchDependentResources = true })}})
-			it := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": []any{"there", "made"}}))
-			awaitCondition(t, c, it, "Ready", "True")
-			quiet(t, exec, 1, "its own writes start nothing")
-			setPassword(t, c, there, "b")
-			awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/there was changed")
-			quiet(t, exec, 2, "a change starts one run")
 			do := exec.do
 			exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
 				if exec.count() == 3 {
@@ -121,6 +114,13 @@ func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 				}
 				return do(ctx, req)
 			}
+			start(t, cfg, exec, Options{InjectOwnerRef: inject, Watches: []watches.Watch{referringTo(gvk, func(w *watches.Watch) { w.WatchDependentResources = true })}})
+			it := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": []any{"there", "made"}}))
+			awaitCondition(t, c, it, "Ready", "True")
+			quiet(t, exec, 1, "its own writes start nothing")
+			setPassword(t, c, there, "b")
+			awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/there was changed")
+			quiet(t, exec, 2, "a change starts one run")
 			setPassword(t, c, there, "c")
 			quiet(t, exec, 4, "a change during a run starts one more")
 		})

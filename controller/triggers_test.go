@@ -152,6 +152,13 @@ func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
 	mark := map[string]string{"mark": ns}
 	there, owned := create(t, c, labelled(secretWith(ns, "there", "a"), mark)), labelled(secret(ns, "made"), mark)
 	exec := writing(there, owned)
+	do := exec.do
+	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if exec.count() == 3 {
+			setPassword(t, c, there, "d")
+		}
+		return do(ctx, req)
+	}
 	start(t, cfg, exec, Options{InjectOwnerRef: true, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.WatchDependentResources, w.Triggers = true, []watches.Trigger{startedBy("Secret", ns)}
 	})}})
@@ -161,13 +168,6 @@ func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
 	setPassword(t, c, there, "b")
 	awaitTrigger(t, c, it, causeTrigger, "secrets "+ns+"/there was changed")
 	quiet(t, exec, 2, "a change starts one run")
-	do := exec.do
-	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		if exec.count() == 3 {
-			setPassword(t, c, there, "d")
-		}
-		return do(ctx, req)
-	}
 	setPassword(t, c, there, "c")
 	quiet(t, exec, 4, "a change during a run starts one more")
 }
