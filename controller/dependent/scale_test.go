@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -116,5 +117,5 @@ func TestRegistry_KeepsOnlyWhatIsOwnedAndLeavesNothingRunning(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	server.Close()
-	goleak.VerifyNone(t, before)
+	must.Do(t, leaktest.Goroutines(before))
 }

@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/internal/proxy"
@@ -158,7 +159,7 @@ func TestEviction(t *testing.T) {
 	b := newBench(t, nothing)
 	ended := make(chan error, 1)
 	go func() { ended <- b.run(t.Context(), t, `{"spec":{"nodeName":"drained"}}`) }()
-	pods := b.client.CoreV1().Pods(b.namespace)
+	pods, name := b.client.CoreV1().Pods(b.namespace), ""
 	testenv.Eventually(t, "the Pod is evicted", func(ctx context.Context) error {
 		there, err := pods.List(ctx, metav1.ListOptions{})
 		switch {
@@ -167,11 +168,10 @@ func TestEviction(t *testing.T) {
 		case len(there.Items) != 1:
 			return fmt.Errorf("there are %d Pods", len(there.Items))
 		}
-		return pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: there.Items[0].Name, Namespace: b.namespace}})
+		name = there.Items[0].Name
+		return pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: b.namespace}})
 	})
-	pod := must.Get(pods.List(t.Context(), metav1.ListOptions{}))(t).Items[0]
-	pod.Status.Phase = corev1.PodFailed
-	must.Get(pods.UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}))(t)
+	must.Get(pods.Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"))(t)
 	if err := <-ended; !errors.Is(err, runner.ErrCluster) || !strings.Contains(err.Error(), "EvictionByEvictionAPI") {
 		t.Errorf("the run ends with %v, want the eviction", err)
 	}
