@@ -46,6 +46,7 @@ type ExplainedRun struct {
 	Reason     string     `json:"reason,omitempty"`
 	Message    string     `json:"message,omitempty"`
 	Attempts   int64      `json:"attempts,omitempty"`
+	Losses     int64      `json:"losses,omitempty"`
 }
 
 // Explain explains an object of a watch. opts has the period and the retries of the flags.

@@ -101,18 +101,33 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	case !errors.Is(err, runner.ErrNoRecord):
 		return err
 	}
-	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error())
 	s.recorded = &status.Run{
 		ID: lost.ID, Cause: lost.Cause, Trigger: lost.Trigger, Mode: lost.Mode, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
 		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(r.record(s.object).Dependents),
 		Message: fmt.Sprintf("Run %s was lost: its end was not seen; it is retried", shortID(lost.ID)),
 	}
 	if s.memory.last != nil {
-		s.recorded.Fingerprint, s.recorded.Inputs = s.memory.last.Fingerprint, s.memory.last.Inputs
+		s.recorded.Fingerprint, s.recorded.Inputs, s.recorded.Handled = s.memory.last.Fingerprint, s.memory.last.Inputs, s.memory.last.Handled
 	}
+	s.countLosses()
+	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error(), "losses", s.recorded.Losses)
 	r.metrics.RunLost(r.gvk)
 	failpoint.Hit("lost.before-write")
 	return nil
+}
+
+// countLosses notes in the lost run of s how many were lost in a row. Other runs that were in progress count, too:
+// which of them the operator was killed for, nothing tells.
+func (s *scope) countLosses() {
+	run := s.recorded
+	run.Losses = 1
+	if last := s.memory.last; last != nil && last.Lost() && last.Generation == run.Generation {
+		run.Losses += last.Losses
+	}
+	if run.LostOften() {
+		run.Message = fmt.Sprintf("Run %s was lost, as %s before it: it may be what the operator is killed for, such as for the memory that it takes; it is retried",
+			shortID(run.ID), runs(run.Losses-1))
+	}
 }
 
 // find puts a run of an earlier process into s, as if this one had made it. The

@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -85,6 +87,97 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 			}
 			if reaped := slices.Contains(exec.reaped, lost.ID); reaped == tt.stranger {
 				t.Errorf("processes of it were looked for: %t", reaped)
+			}
+		})
+	}
+}
+
+// Runs that are lost again and again may be what the operator is killed for: they are put off, so that it gets to
+// other objects, and change nothing else of what the object is.
+func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before     int64 // so many were lost in a row
+		generation int64 // that they were of; 0 for the object's
+		requested  string
+		deleted    bool
+		losses     int64 // that are recorded
+		putOff     bool
+	}{
+		"the first":                 {losses: 1},
+		"the second":                {before: 1, losses: 2},
+		"the third":                 {before: 2, losses: 3, putOff: true},
+		"the third, of a finalizer": {before: 2, deleted: true, losses: 3, putOff: true},
+		"the third, asked for":      {before: 2, requested: "now", losses: 3, putOff: true},
+		"the third of two specs":    {before: 2, generation: 7, losses: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+				w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+			})}}
+			it := object(gvk, ns, "one", map[string]any{"size": int64(1)})
+			it.SetFinalizers([]string{"example.com/finalizer"})
+			if tt.requested != "" {
+				it.SetAnnotations(map[string]string{ownPrefix + "reconcile-at": tt.requested})
+			}
+			obj := create(t, c, it)
+			why := causeCreated
+			if tt.deleted {
+				must.Do(t, c.Delete(t.Context(), obj))
+				why = causeDeleted
+			}
+			obj = get(t, c, obj)
+			lost := status.Active{ID: newUID(), Cause: string(why), Generation: obj.GetGeneration(), Started: time.Now()}
+			st := map[string]any{}
+			if tt.before > 0 {
+				st = status.Conclude(st, status.Run{
+					ID: newUID(), Cause: lost.Cause, Generation: cmp.Or(tt.generation, lost.Generation), Started: time.Now(), Finished: time.Now(),
+					Result: status.Interrupted, Reason: status.ReasonLost, Losses: tt.before,
+				}, 0, time.Now())
+			}
+			obj.Object["status"] = status.Begin(st, lost, tt.deleted, time.Now())
+			must.Do(t, c.Status().Update(t.Context(), obj))
+
+			exec := &fakeExecutor{}
+			o := start(t, cfg, exec, opts)
+			if !tt.putOff {
+				eventually(t, "it is run again", func() bool { return exec.ranFor("one") == 1 })
+				eventually(t, "the loss is logged", func() bool { return strings.Contains(o.log(), fmt.Sprintf(`"losses"=%d`, tt.losses)) })
+				return
+			}
+			var last status.Run
+			eventually(t, "the loss is recorded", func() bool {
+				last, _ = lastRun(get(t, c, obj).Object["status"].(map[string]any))
+				return last.ID == lost.ID
+			})
+			other := create(t, c, object(gvk, ns, "other", nil))
+			awaitCondition(t, c, other, status.Ready, "True")
+			settle()
+			o.stop()
+			o = start(t, cfg, exec, opts) // which knows no more than the status says
+			settle()
+			if n := exec.ranFor("one"); n != 0 {
+				t.Fatalf("%d runs of it, want none", n)
+			}
+			is := get(t, c, obj)
+			when, _, _ := unstructured.NestedString(is.Object, "status", "ansible", "nextRetry")
+			next, err := time.Parse(time.RFC3339, when)
+			said := fmt.Sprint(condition(is, status.Reconciling)["message"])
+			if last.Result != status.Interrupted || last.Reason != status.ReasonLost || last.Losses != tt.losses || last.Attempts != 0 ||
+				err != nil || time.Until(next) < 59*time.Minute || time.Until(next) > 67*time.Minute ||
+				condition(is, status.Failure)["status"] == "True" || !strings.Contains(said, "was lost, as 2 runs before it") {
+				t.Errorf("last run %+v, next %q, condition %q", last, when, said)
+			}
+			if tt.deleted {
+				return
+			}
+			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+			is = awaitCondition(t, c, obj, status.Ready, "True")
+			if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != string(causeChanged) || last.Losses != 0 || exec.ranFor("one") != 1 {
+				t.Errorf("after a change of the spec: last run %+v", last)
 			}
 		})
 	}

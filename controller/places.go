@@ -54,10 +54,12 @@ func (r *reconciler) place(s *scope) outcome {
 	case last == nil:
 	case s.plan.cause == causeTrigger && s.startsMany():
 		s.class = runqueue.Trigger
-	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && last.Result == status.Failed:
+	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && (last.Result == status.Failed || last.LostOften()):
 		s.class = runqueue.Retry // else objects that cannot go would always be first
 	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && last.Fingerprint != s.fingerprint:
 		s.class = runqueue.Content // the operator was replaced with another role during the run
+	case s.plan.cause == causeInterrupted && last.LostOften():
+		s.class = runqueue.Retry // it may be what the operator is killed for
 	}
 	var has bool
 	if has, s.due = r.places.Ask(s.key, s.class, s.due, s.rollout); has {

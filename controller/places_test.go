@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
@@ -315,4 +316,27 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	close(end)
 	eventually(t, "the other one runs", func() bool { return exec.count() == 3 })
 	waits(0)
+}
+
+// An object whose runs are lost often does not come before others for that.
+func TestPlace_OfRunsThatAreLostOften(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cause       cause
+		losses      int64
+		fingerprint string // of the last run that is recorded
+		want        runqueue.Class
+	}{
+		"the second time":                    {causeInterrupted, 2, "same", runqueue.Change},
+		"the third time":                     {causeInterrupted, 3, "same", runqueue.Retry},
+		"the third time, of changed content": {causeInterrupted, 3, "other", runqueue.Content},
+		"changed since":                      {causeChanged, 3, "same", runqueue.Change},
+		"finalizer, the second time":         {causeDeleted, 2, "same", runqueue.Deletion},
+		"finalizer, the third time":          {causeDeleted, 3, "same", runqueue.Retry},
+	} {
+		last := status.Run{Cause: string(tt.cause), Fingerprint: tt.fingerprint, Result: status.Interrupted, Reason: status.ReasonLost, Losses: tt.losses}
+		r := &reconciler{opts: &Options{}, places: runqueue.New(runqueue.Options{}).Kind("it", 1, runqueue.Rollout{}, nil)}
+		s := &scope{plan: plan{cause: tt.cause}, memory: &memory{last: &last}, object: object(schema.GroupVersionKind{}, "", "it", nil), fingerprint: "same"}
+		r.place(s)
+		must.Be(t, name, tt.want, s.class)
+	}
 }

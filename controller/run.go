@@ -338,7 +338,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if m.finalized {
 		return finished, r.release(ctx, s)
 	}
-	if run.Result == status.Interrupted && !run.Disrupted() {
+	if run.Result == status.Interrupted && !run.BacksOff() {
 		return lookAgain, nil
 	}
 	then := r.situationAfter(s, run)

@@ -202,8 +202,14 @@ func (s situation) due(now time.Time) plan {
 		return plan{cause: causeDeleted}
 	case last == nil:
 		return plan{cause: s.unrecorded()}
-	case last.Result == status.Interrupted && !last.Disrupted():
+	case last.Result == status.Interrupted && !last.BacksOff():
 		return plan{cause: s.ifDeleting(causeInterrupted)}
+	case last.LostOften():
+		// Its record has the fingerprint and the request of the run before it: only the generation tells what has changed since.
+		if last.Generation != s.generation {
+			return plan{cause: s.ifDeleting(causeChanged)}
+		}
+		return s.timed(now)
 	case s.requested != "" && s.requested != last.Handled:
 		return plan{cause: s.ifDeleting(causeManual)} // also of what a rollout holds
 	case s.deleting && last.Fingerprint != s.fingerprint:
@@ -307,8 +313,8 @@ func (s situation) unscheduled() (time.Time, cause) {
 		return last.Finished.Add(time.Millisecond), causeDrift // not at once, which would be never
 	case s.stalled():
 		return time.Time{}, ""
-	case last.Disrupted():
-		delay, why = s.retry.unbounded().after(s.blocked), causeInterrupted
+	case last.BacksOff():
+		delay, why = s.retry.unbounded().after(max(s.blocked, last.Losses)), causeInterrupted
 	case last.Result == status.Failed:
 		delay, why = s.again()
 	case s.dependent && !s.deleting:

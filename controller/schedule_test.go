@@ -34,6 +34,10 @@ func TestDecide(t *testing.T) {
 	permanent := func(r *status.Run) { r.Permanent = true }
 	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
 	disrupted := func(r *status.Run) { r.Reason = status.ReasonDisrupted }
+	lost := func(n int64) func(*status.Run) {
+		return func(r *status.Run) { r.Reason, r.Losses = status.ReasonLost, n }
+	}
+	older := func(r *status.Run) { r.Generation = 0 }
 	check := func(r *status.Run) { r.Mode = status.ModeCheck }
 	drifted := func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }
 	const onlyCheck, both = watches.ModeCheck, watches.ModeCheckThenApply
@@ -82,6 +86,23 @@ func TestDecide(t *testing.T) {
 		{"ended by the cluster, backoff over", situation{last: run(status.Interrupted, time.Minute, disrupted), blocked: 3, period: time.Second}, plan{cause: causeInterrupted}},
 		{"ended by the cluster, changed since", situation{last: run(status.Interrupted, 0, disrupted, other), blocked: 3}, plan{cause: causeContent}},
 		{"finalizer ended by the cluster", situation{last: run(status.Interrupted, 2*time.Second, disrupted, finalizer), blocked: 1, deleting: true}, plan{cause: causeDeleted}},
+		{"lost for the second time", situation{last: run(status.Interrupted, 0, lost(2))}, plan{cause: causeInterrupted}},
+		{"lost for the third time, whatever the run before it had", situation{last: run(status.Interrupted, time.Second, lost(3), other)},
+			plan{wait: j(4*time.Second) - time.Second}},
+		{"lost for the third time, backoff over", situation{last: run(status.Interrupted, 5*time.Second, lost(3), other)}, plan{cause: causeInterrupted}},
+		{"lost a million times", situation{last: run(status.Interrupted, 0, lost(1_000_000)), retry: stalling}, plan{wait: j(time.Minute)}},
+		{"lost for the third time, the clock went back", situation{last: run(status.Interrupted, -48*time.Hour, lost(3))}, plan{wait: j(4 * time.Second)}},
+		{"lost for the third time, the period is no reason to run", situation{last: run(status.Interrupted, time.Second, lost(3)), period: time.Second, dependent: true},
+			plan{wait: j(4*time.Second) - time.Second}},
+		{"lost for the third time, asked for", situation{last: run(status.Interrupted, time.Second, lost(3)), requested: "b"}, plan{wait: j(4*time.Second) - time.Second}},
+		{"lost for the third time, the spec changed", situation{last: run(status.Interrupted, 0, lost(3), older, other)}, plan{cause: causeChanged}},
+		{"lost for the third time, the spec is as before those runs", situation{last: run(status.Interrupted, 0, lost(3), older)}, plan{cause: causeChanged}},
+		{"lost for the third time, deleted", situation{last: run(status.Interrupted, 0, lost(3)), deleting: true}, plan{cause: causeDeleted}},
+		{"lost for the third time, paused", situation{last: run(status.Interrupted, time.Minute, lost(3)), paused: forEver()}, plan{held: causeInterrupted}},
+		{"finalizer lost for the third time", situation{last: run(status.Interrupted, time.Second, lost(3), finalizer, other), deleting: true},
+			plan{wait: j(4*time.Second) - time.Second}},
+		{"finalizer lost for the third time, backoff over", situation{last: run(status.Interrupted, 5*time.Second, lost(3), finalizer), deleting: true}, plan{cause: causeDeleted}},
+		{"a success is not lost", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Losses = 9 })}, plan{}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
 			plan{wait: j(4*time.Second) - time.Second}},
 		{"failed, backoff over", situation{last: run(status.Failed, time.Minute, attempts(3))}, plan{cause: causeRetry}},

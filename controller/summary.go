@@ -60,7 +60,7 @@ func explained(r *status.Run) *ExplainedRun {
 	}
 	return &ExplainedRun{
 		ID: r.ID, Cause: r.Cause, Trigger: r.Trigger, Generation: r.Generation, Started: r.Started,
-		Finished: &r.Finished, Result: string(r.Result), Reason: r.Reason, Message: r.Message, Attempts: r.Attempts,
+		Finished: &r.Finished, Result: string(r.Result), Reason: r.Reason, Message: r.Message, Attempts: r.Attempts, Losses: r.Losses,
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record
 		at(last.Wait.Until)
 	case status.IsStalled(obj.Object):
 		s.Next = "stalled"
-	case last.Result == status.Failed, last.Disrupted():
+	case last.Result == status.Failed, last.BacksOff():
 		s.Next = "retry"
 		when, _, _ := unstructured.NestedString(st, "ansible", "nextRetry")
 		if t, err := time.Parse(time.RFC3339, when); err == nil {
@@ -143,7 +143,7 @@ func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record
 func isDue(obj *unstructured.Unstructured, last *status.Run) bool {
 	set, _ := annotated(obj, settings{}, false)
 	observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
-	return last.Result == status.Interrupted && !last.Disrupted() || set.requested != "" && set.requested != last.Handled ||
+	return last.Result == status.Interrupted && !last.BacksOff() || set.requested != "" && set.requested != last.Handled && !last.LostOften() ||
 		observed != obj.GetGeneration() && last.Generation != obj.GetGeneration()
 }
 
@@ -184,6 +184,8 @@ func Settled(obj *unstructured.Unstructured, now time.Time) (done bool, waitsFor
 		return false, "a run is due" + paused, nil
 	case last.Wait != nil:
 		return false, "it " + text.Plain(last.Wait.String()), nil
+	case last.BacksOff():
+		return false, "the last run was interrupted, and is repeated" + paused, nil
 	case last.Result == status.Failed:
 		message, _, _ := unstructured.NestedString(st, "ansible", "lastRun", "message")
 		return true, "", FailedError{last.Reason, text.Plain(cmp.Or(message, s.Message))}

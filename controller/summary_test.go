@@ -24,6 +24,8 @@ func TestSummarize(t *testing.T) {
 	failed := with(fails)
 	check := with(func(r *status.Run) { r.Mode = status.ModeCheck })
 	interrupted := with(func(r *status.Run) { r.Result, r.Reason = status.Interrupted, "Lost" })
+	lostOften := with(func(r *status.Run) { r.Result, r.Reason, r.Losses = status.Interrupted, status.ReasonLost, 3 })
+	disrupted := with(func(r *status.Run) { r.Result, r.Reason = status.Interrupted, status.ReasonDisrupted })
 	waits := with(func(r *status.Run) {
 		r.Wait = &status.Wait{APIVersion: "v1", Kind: "Pod", Namespace: "one", Name: "p", For: "condition=Ready", Since: now.Add(-time.Minute), Until: now.Add(time.Hour)}
 	})
@@ -55,12 +57,15 @@ func TestSummarize(t *testing.T) {
 		"paused for a while": {
 			generation: 2, last: &run, annotations: map[string]any{paused: "2026-05-06T19:00:00Z"}, ready: "True/RunSucceeded", next: "paused", in: time.Hour, done: true,
 		},
-		"will be repeated": {generation: 2, last: failed, retry: time.Minute, ready: "False/TaskFailed", next: "retry", in: 30 * time.Second, done: true, failure: "failed: TaskFailed: no room"},
-		"stalled":          {generation: 2, last: failed, ready: "False/TaskFailed", next: "stalled", done: true, failure: "no room"},
-		"was fixed":        {generation: 3, last: failed, ready: "Unknown/" + generationChanged, next: "due", waitsFor: "is due"},
-		"interrupted":      {generation: 2, last: interrupted, next: "due", waitsFor: "is due"},
-		"waits":            {generation: 2, last: waits, ready: "False/Waiting", next: "waiting", in: time.Hour, waitsFor: "waits for Pod one/p: condition=Ready"},
-		"checked":          {generation: 2, last: check, ready: "Unknown/CheckMode", done: true},
+		"will be repeated":        {generation: 2, last: failed, retry: time.Minute, ready: "False/TaskFailed", next: "retry", in: 30 * time.Second, done: true, failure: "failed: TaskFailed: no room"},
+		"stalled":                 {generation: 2, last: failed, ready: "False/TaskFailed", next: "stalled", done: true, failure: "no room"},
+		"was fixed":               {generation: 3, last: failed, ready: "Unknown/" + generationChanged, next: "due", waitsFor: "is due"},
+		"interrupted":             {generation: 2, last: interrupted, next: "due", waitsFor: "is due"},
+		"lost often":              {generation: 2, last: lostOften, retry: time.Minute, annotations: map[string]any{at: "two"}, next: "retry", in: 30 * time.Second, waitsFor: "is repeated"},
+		"lost often, and changed": {generation: 3, last: lostOften, retry: time.Minute, next: "due", waitsFor: "is due"},
+		"ended by the cluster":    {generation: 2, last: disrupted, retry: time.Minute, next: "retry", in: 30 * time.Second, waitsFor: "is repeated"},
+		"waits":                   {generation: 2, last: waits, ready: "False/Waiting", next: "waiting", in: time.Hour, waitsFor: "waits for Pod one/p: condition=Ready"},
+		"checked":                 {generation: 2, last: check, ready: "Unknown/CheckMode", done: true},
 	} {
 		obj := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "it", "generation": tc.generation, "annotations": tc.annotations},

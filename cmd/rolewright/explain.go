@@ -261,6 +261,9 @@ func explainRuns(line func(what, format string, args ...any), e controller.Expla
 		if last.Attempts > 1 {
 			result += fmt.Sprintf("; %d failures in a row", last.Attempts)
 		}
+		if last.Losses > 1 {
+			result += fmt.Sprintf("; %d lost in a row", last.Losses)
+		}
 		line("  result", "%s", result)
 		if last.Message != "" && last.Result != string(status.Succeeded) {
 			line("  message", "%s", last.Message)

@@ -66,6 +66,8 @@ func situations() []situation {
 	permanent.Permanent = true
 	exhausted := sampleRun(status.Failed, "TaskFailed")
 	exhausted.Attempts = 5
+	lost := sampleRun(status.Interrupted, status.ReasonLost)
+	lost.Losses = 3
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask, succeeded.Handled = "", 0, nil, "2026-05-06T18:00:00Z"
 	succeeded.Pruned, succeeded.References = 1, []string{status.Reference("v1", "ConfigMap", "prod", "menu")}
@@ -88,6 +90,7 @@ func situations() []situation {
 		{"run failed, as often as retry.maxAttempts allows", status.Conclude(begun(), exhausted, 0, now)},
 		{"run cancelled", status.Conclude(begun(), sampleRun(status.Failed, status.ReasonCancelled), 0, now)},
 		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
+		{"run lost with its operator for the third time in a row", status.Conclude(begun(), lost, 4*time.Second, now)},
 		{"check in progress, after a run", status.Begin(applied, checking, false, now)},
 		{"check that has found changes, of an object that no run was applied to", status.Conclude(status.Begin(nil, checking, false, now), drifted, 0, now)},
 		{"check that has found none, after a run", status.Conclude(applied, checked, 0, now)},
@@ -113,6 +116,7 @@ func statusMeanings() map[string]string {
 		"lastRun.executor": "warm, runner, command or handler: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
+		"lastRun.losses":     "How many runs in a row of this generation were lost; missing if this one was not.",
 		"lastRun.references": "The objects that the command has named by reports, which are watched for this one.",
 		"lastRun.pruned":     "How many objects were removed because the run has not touched them.",
 		"lastRun.inputs":     "A few bits of a digest of each input, by which the operator names those that have changed.",
@@ -121,7 +125,7 @@ func statusMeanings() map[string]string {
 		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
 		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",
 		"lastHandledReconcileAt": "The annotation `rolewright.dev/reconcile-at` as it was when the last run began.",
-		"nextRetry":              "When the failed run is repeated; missing where it is not, and during a run.",
+		"nextRetry":              "When the run is repeated that has failed, or that was interrupted and is not repeated at once; missing where none is planned, and during a run.",
 		"dependents":             "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }

@@ -148,7 +148,7 @@ func Recorded(st map[string]any) map[string]any {
 
 // runFields are those of a run that are read.
 func runFields() []string {
-	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts", "references"}
+	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts", "losses", "references"}
 }
 
 // waitFields are those of a wait.
@@ -252,6 +252,9 @@ func readRun(v any) (Run, bool) {
 	}
 	if _, there := m["attempts"]; there {
 		r.Attempts = f.integer("attempts", maxAttempts)
+	}
+	if _, there := m["losses"]; there {
+		r.Losses = f.integer("losses", maxAttempts)
 	}
 	if after, there := m["requeueAfter"]; there {
 		r.RequeueAfter, ok = readDuration(after)

@@ -3,6 +3,7 @@ package status
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			"wait":         slices.Concat(odd, waits),
 			"references":   slices.Concat(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "[]" }), references),
 			"attempts":     slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
+			"losses":       slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
 		},
 		partActive: {
 			"": odd, "id": slices.Concat(odd, paths), "cause": odd[:8], "trigger": odd[:7],
@@ -204,9 +206,10 @@ func TestRead_HowARunHasEndedWithoutARecord(t *testing.T) {
 
 func TestRead_KeepsBounds(t *testing.T) {
 	st := record(t, partLast, "requeueAfter", `"1000000h"`)
-	mapAt(mapAt(st, "ansible"), partLast)["attempts"] = float64(1 << 52)
+	last := mapAt(mapAt(st, "ansible"), partLast)
+	last["attempts"], last["losses"] = float64(1<<52), int64(math.MaxInt64)
 	got := Read(st)
-	if got.Last == nil || got.Last.RequeueAfter != 10*365*24*time.Hour || got.Last.Attempts != 1_000_000 {
+	if got.Last == nil || got.Last.RequeueAfter != 10*365*24*time.Hour || got.Last.Attempts != 1_000_000 || got.Last.Losses != 1_000_000 {
 		t.Errorf("read %+v", got)
 	}
 	many := success(7)

@@ -98,6 +98,8 @@ type Run struct {
 	Pruned int64
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
+	// Losses counts the consecutive runs of the generation that were lost, this one included; 0 if this one was not.
+	Losses int64
 	// Dependents are the resources of the objects that this object owns
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
 	// The first [maxDependents] are recorded.
@@ -137,6 +139,19 @@ func (r Run) RefusesInput() bool { return r.Result == Failed && r.Reason == refu
 // Disrupted reports whether the cluster has ended the run. It is repeated with backoff: what has
 // ended it, such as too little ephemeral storage, may end the next one, too.
 func (r Run) Disrupted() bool { return r.Result == Interrupted && r.Reason == ReasonDisrupted }
+
+// lossesAtOnce is how many runs in a row may be lost before the next one is delayed: operators are
+// killed for other reasons than their runs, too.
+const lossesAtOnce = 2
+
+// Lost reports whether the end of the run was not seen.
+func (r Run) Lost() bool { return r.Result == Interrupted && r.Reason == ReasonLost }
+
+// LostOften reports whether so many runs in a row were lost that they may be what the operator is killed for.
+func (r Run) LostOften() bool { return r.Lost() && r.Losses > lossesAtOnce }
+
+// BacksOff reports whether the run was interrupted, and is repeated with backoff.
+func (r Run) BacksOff() bool { return r.Disrupted() || r.LostOften() }
 
 // MaxWait is the longest time to wait.
 const MaxWait = 7 * 24 * time.Hour
@@ -236,6 +251,9 @@ func (r Run) encode() map[string]any {
 	}
 	if r.Attempts > 0 {
 		m["attempts"] = r.Attempts
+	}
+	if r.Losses > 0 {
+		m["losses"] = r.Losses
 	}
 	if refs := r.References[:min(len(r.References), MaxReferences)]; len(refs) > 0 {
 		list := make([]any, len(refs))

@@ -50,7 +50,7 @@ func Progress(a Active) map[string]any {
 	return map[string]any{"ansible": map[string]any{partActive: a.encode()}}
 }
 
-// nextRetry is when a run is repeated that has failed, or that the cluster has ended. It is for readers, and not read back.
+// nextRetry is when a run is repeated that has failed, or that was interrupted and is not repeated at once. It is for readers, and not read back.
 const nextRetry = "nextRetry"
 
 // Conclude is the status of an object whose run r has ended. next is the time from
@@ -92,7 +92,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	}
 	ansible[partLast] = r.encode()
 	delete(ansible, nextRetry)
-	if (r.Result == Failed || r.Disrupted()) && next > 0 {
+	if (r.Result == Failed || r.BacksOff()) && next > 0 {
 		ansible[nextRetry] = r.Finished.Add(next).UTC().Format(timeLayout)
 	}
 	delete(ansible, partHandled)
@@ -202,7 +202,7 @@ func concludeInterrupted(c *conditions, r Run, next time.Duration) {
 		c.set(Successful, "False", reasonInterrupted, r.Message, nil, false)
 	}
 	message := r.Message
-	if r.Disrupted() && next > 0 {
+	if r.BacksOff() && next > 0 {
 		message += fmt.Sprintf(" after %s", next.Round(time.Second))
 	}
 	c.add(Reconciling, "True", reasonInterrupted, message)

@@ -97,18 +97,21 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 		{"ended by the cluster", func(s map[string]any) map[string]any {
 			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Reason: ReasonDisrupted, Message: "Run r was interrupted: Evicted; it is repeated"}, 4*time.Second, at(13))
 		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=False/FinalizerRun@3"},
+		{"lost again", func(s map[string]any) map[string]any {
+			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Reason: ReasonLost, Losses: 3, Message: "Run r was lost; it is retried"}, 4*time.Second, at(14))
+		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=False/FinalizerRun@3"},
 	}
 	for _, step := range steps {
 		st = step.do(st)
 		if got := order(st); got != step.want {
 			t.Fatalf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
-		if _, there := mapAt(st, "ansible")["nextRetry"]; there != (strings.Contains(step.want, "Reconciling=True/RetryScheduled") || step.name == "ended by the cluster") {
+		if _, there := mapAt(st, "ansible")["nextRetry"]; there != (strings.Contains(step.want, "Reconciling=True/RetryScheduled") || strings.Contains(step.want, "R=False/RunInterrupted") && step.name != "interrupted") {
 			t.Errorf("%s: the time of the next retry is there: %v", step.name, there)
 		}
 	}
-	if _, c := readConditions(st, 3, at(13)).find(Reconciling); c["message"] != "Run r was interrupted: Evicted; it is repeated after 4s" {
-		t.Errorf("after an end by the cluster, the message is %q", c["message"])
+	if _, c := readConditions(st, 3, at(14)).find(Reconciling); c["message"] != "Run r was lost; it is retried after 4s" {
+		t.Errorf("after the third loss, the message is %q", c["message"])
 	}
 }
 
