@@ -13,16 +13,13 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/runstore"
@@ -30,8 +27,8 @@ import (
 )
 
 // kind keeps one watched kind served: it waits until the kind is installed and
-// may be read, runs a controller on a cache of its own as long as that is so,
-// and starts over. A cache of its own, because a shared one is only ready when
+// may be read, runs a controller on caches of its own as long as that is so,
+// and starts over. Caches of its own, because a shared one is only ready when
 // every kind in it is.
 type kind struct {
 	watch  watches.Watch
@@ -95,9 +92,9 @@ func (k *kind) Start(ctx context.Context) error {
 	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either
 	k.awaitBefore()
 	for {
-		res, err := k.look(ctx)
+		res, where, err := k.look(ctx)
 		if err == nil {
-			err = k.serve(ctx, res)
+			err = k.serve(ctx, res, where)
 		}
 		if ctx.Err() != nil {
 			return nil // the end was asked for
@@ -114,26 +111,18 @@ func (k *kind) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (k *kind) NeedLeaderElection() bool { return true }
 
-// look asks the API server for the kind, and whether it may be listed.
-func (k *kind) look(ctx context.Context) (resource, error) {
+// look asks the API server for the kind, and where it may be served.
+func (k *kind) look(ctx context.Context) (resource, reach, error) {
 	res, err := k.installed(ctx)
 	if err != nil {
-		return resource{}, err
+		return resource{}, reach{}, err
 	}
 	c, err := k.client(res)
 	if err != nil {
-		return resource{}, err
+		return resource{}, reach{}, err
 	}
-	namespaces := k.opts.Namespaces
-	if len(namespaces) == 0 || !res.namespaced {
-		namespaces = []string{metav1.NamespaceAll}
-	}
-	for _, ns := range namespaces {
-		if err := k.mayServe(ctx, c, res, ns); err != nil {
-			return resource{}, err
-		}
-	}
-	return res, k.mayRefer(ctx, c)
+	where, err := k.reach(ctx, c, res)
+	return res, where, err
 }
 
 // mayServe asks the API server whether the operator may do what serving the
@@ -176,11 +165,11 @@ func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, name
 		}
 	}
 	if len(vital) > 0 {
-		return fmt.Errorf("no permission: grant the operator %s on %s in group %q, namespace %q",
+		return fmt.Errorf("%w: grant the operator %s on %s in group %q, namespace %q", errDenied,
 			strings.Join(append(vital, other...), ", "), res.plural, k.watch.GVK.Group, namespace)
 	}
 	if len(other) > 0 {
-		k.log.Error(errors.New("no permission"), "Grant the operator what is missing; finalizers and status depend on it",
+		k.log.Error(errDenied, "Grant the operator what is missing; finalizers and status depend on it",
 			"missing", other, "resource", res.plural, "group", k.watch.GVK.Group, "namespace", namespace)
 	}
 	return nil
@@ -209,18 +198,15 @@ func (k *kind) client(res resource) (client.Client, error) {
 	return c, nil
 }
 
-// serve runs the kind's cache and controller until ctx ends or the kind goes.
-func (k *kind) serve(ctx context.Context, res resource) error {
+// serve runs the kind's caches and controller until ctx ends or the kind goes.
+func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	kinds, err := k.newCache(res)
-	if err != nil {
-		return err
-	}
 	c, err := k.client(res)
 	if err != nil {
 		return err
 	}
+	kinds := &caches{}
 	r := newReconciler(k, res, kinds, c)
 	defer r.places.Close()
 	defer context.AfterFunc(ctx, r.places.Drain)()
@@ -229,7 +215,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	k.mu.Lock()
 	k.served = r
 	k.mu.Unlock()
-	ctl, err := k.newController(r, kinds)
+	ctl, err := k.newController(r)
 	if err != nil {
 		return err
 	}
@@ -238,22 +224,14 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	part := func(run func(context.Context) error) {
 		wg.Go(func() { cancel(run(ctx)) })
 	}
-	part(kinds.Start)
+	s := &service{kind: k, r: r, ctl: ctl, kinds: kinds, part: part}
+	for _, ns := range where.in { // before the controller starts, which waits for their objects
+		if err := s.begin(ns); err != nil {
+			cancel(err)
+		}
+	}
 	part(func(ctx context.Context) error { return k.poll(ctx, res) })
-	part(func(ctx context.Context) error {
-		obj := &unstructured.Unstructured{}
-		obj.SetGroupVersionKind(k.watch.GVK)
-		informer, err := kinds.GetInformer(ctx, obj) // which waits for its first list
-		if err == nil {
-			_, err = informer.AddEventHandler(r.watchObjects(ctx))
-		}
-		if err == nil {
-			k.report(nil)
-			r.sweepUntilDone(ctx)
-		}
-		<-ctx.Done()
-		return nil
-	})
+	part(func(ctx context.Context) error { return s.spread(ctx, where) })
 	part(ctl.Start)
 	if r.referring != nil {
 		part(func(ctx context.Context) error { return r.referring.serve(ctx, k.opts.KindPollInterval) })
@@ -291,7 +269,8 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 	}
 }
 
-func (k *kind) newCache(res resource) (cache.Cache, error) {
+// newCache has the objects of one namespace, or of all.
+func (k *kind) newCache(res resource, namespace string) (cache.Cache, error) {
 	opts := cache.Options{
 		HTTPClient:       k.http,
 		Scheme:           k.scheme,
@@ -303,11 +282,8 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		// it may be deleted later, and waits for us then.
 		opts.DefaultLabelSelector = k.watchers.claims[k.claim].Selector
 	}
-	if res.namespaced && len(k.opts.Namespaces) > 0 {
-		opts.DefaultNamespaces = map[string]cache.Config{}
-		for _, ns := range k.opts.Namespaces {
-			opts.DefaultNamespaces[ns] = cache.Config{}
-		}
+	if namespace != metav1.NamespaceAll {
+		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	}
 	if k.shard != nil {
 		opts.NewInformer = k.shard.informer
@@ -319,7 +295,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 	return c, nil
 }
 
-func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller, error) {
+func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
 	unique := true // the same kind is served again and again under one name
 	// What is urgent is for the queue of the runs of all kinds to say.
 	priorities := false
@@ -344,13 +320,8 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	if err != nil {
 		return nil, fmt.Errorf("controller for %s: %w", k.watch.GVK, err)
 	}
-	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(k.watch.GVK)
-	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(r.responsible), r.note())
-	for _, s := range []source.Source{src, r.queueSource()} {
-		if err := c.Watch(s); err != nil {
-			return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
-		}
+	if err := c.Watch(r.queueSource()); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
 	}
 	return c, nil
 }
@@ -376,6 +347,8 @@ func (k *kind) report(state error) {
 		k.log.Info("Waiting for an API to be installed that enabledIf of the watch names", "gvk", k.watch.GVK.String(), "api", disabled.api.String())
 	case errors.Is(state, errNotInstalled), errors.Is(state, ErrKindGone):
 		k.log.Info("Waiting for kind to be installed; install its CustomResourceDefinition", "gvk", k.watch.GVK.String())
+	case errors.Is(state, errPartly):
+		k.log.Error(state, "Kind is not served in all namespaces; it is in the others", "gvk", k.watch.GVK.String())
 	default:
 		k.log.Error(state, "Kind cannot be served yet", "gvk", k.watch.GVK.String())
 	}
@@ -387,13 +360,16 @@ func absence(state error) bool {
 	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone) || errors.As(state, new(notEnabledError))
 }
 
-// ready is nil if the kind is served or not installed: an operator may well
-// start before its CustomResourceDefinitions.
+// ready is nil if the kind is not installed: an operator may well start before its CustomResourceDefinitions.
+// It is nil if the kind is served in one of its namespaces: the others have to wait for a permission, and a
+// Pod that is replaced has not.
 func (k *kind) ready() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.state == nil || errors.Is(k.state, errWaiting) || errors.Is(k.state, errNotInstalled) || errors.Is(k.state, ErrKindGone) {
-		return nil
+	for _, fine := range []error{nil, errPartly, errWaiting, errNotInstalled, ErrKindGone} {
+		if errors.Is(k.state, fine) {
+			return nil
+		}
 	}
 	return fmt.Errorf("%s: %w", k.watch.GVK, k.state)
 }

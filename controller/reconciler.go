@@ -137,7 +137,7 @@ type reconciler struct {
 	gvk     schema.GroupVersionKind
 	res     resource
 	opts    *Options
-	cached  client.Reader
+	cached  getter
 	live    client.Reader
 	client  client.Client
 	cfg     *rest.Config
@@ -176,7 +176,7 @@ type reconciler struct {
 	silent silentKinds
 }
 
-func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
+func newReconciler(k *kind, res resource, cached getter, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
 		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),

@@ -229,8 +229,8 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 }
 
 // mayRefer asks the API server whether the operator may watch what the watch refers to,
-// and read what variables come from.
-func (k *kind) mayRefer(ctx context.Context, c client.Client) error {
+// and read what variables come from, in a namespace; in those of the operator where it is NamespaceAll.
+func (k *kind) mayRefer(ctx context.Context, c client.Client, namespace string) error {
 	for _, gvk := range referredKinds(k.watch) {
 		res, err := k.opts.Gateway.Discovery().LookupKind(ctx, gvk)
 		if errors.Is(err, discovery.ErrNotFound) {
@@ -238,9 +238,12 @@ func (k *kind) mayRefer(ctx context.Context, c client.Client) error {
 		} else if err != nil {
 			return fmt.Errorf("look up what the watch refers to: %w", err)
 		}
-		namespaces := k.opts.Namespaces
-		if len(namespaces) == 0 || !res.Namespaced {
+		namespaces := []string{namespace}
+		switch {
+		case !res.Namespaced:
 			namespaces = []string{metav1.NamespaceAll}
+		case namespace == metav1.NamespaceAll && len(k.opts.Namespaces) > 0: // the kind is in no namespaces
+			namespaces = k.opts.Namespaces
 		}
 		verbs := []string{"list", "watch"}
 		if slices.ContainsFunc(k.watch.VarsFrom, func(v watches.VarsFrom) bool { return v.Kind() == gvk }) {
@@ -266,7 +269,7 @@ func (k *kind) mayRefer(ctx context.Context, c client.Client) error {
 				if ns != "" {
 					where = "the namespace " + ns
 				}
-				return fmt.Errorf("no permission: grant the operator %s on %s in %s, to which the watch refers",
+				return fmt.Errorf("%w: grant the operator %s on %s in %s, to which the watch refers", errDenied,
 					strings.Join(missing, ", "), res.GVR.GroupResource(), where)
 			}
 		}

@@ -17,10 +17,10 @@ import (
 const sweepPage = 500
 
 // sweepUntilDone sweeps once, however often it has to be tried, or until ctx ends.
-func (r *reconciler) sweepUntilDone(ctx context.Context) {
+func (r *reconciler) sweepUntilDone(ctx context.Context, namespaces []string) {
 	again := retry{min: r.opts.RetryMin, max: r.opts.RetryMax}
 	for n := int64(1); ; n++ {
-		err := r.sweep(ctx)
+		err := r.sweep(ctx, namespaces)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -33,16 +33,12 @@ func (r *reconciler) sweepUntilDone(ctx context.Context) {
 }
 
 // sweep removes the directories of objects of the kind that were deleted while
-// no operator looked. It is called when the kind begins to be served. Those of
-// other kinds, and those that say nothing of themselves, are left alone.
-func (r *reconciler) sweep(ctx context.Context) error {
+// no operator looked. It is called when the kind begins to be served in namespaces.
+// Those of others and of other kinds, and those that say nothing of themselves, are left alone.
+func (r *reconciler) sweep(ctx context.Context, namespaces []string) error {
 	kept := r.store.Tickets(r.gvk.Group, r.gvk.Kind) // before the objects are listed: what comes later is of living ones
 	if len(kept) == 0 {
 		return nil
-	}
-	namespaces := []string{metav1.NamespaceAll}
-	if r.res.namespaced && len(r.opts.Namespaces) > 0 {
-		namespaces = r.opts.Namespaces
 	}
 	living := map[types.UID]bool{}
 	resource := r.gvk.GroupVersion().WithResource(r.res.plural)
@@ -53,7 +49,7 @@ func (r *reconciler) sweep(ctx context.Context) error {
 	}
 	failpoint.Hit("sweep.listed")
 	for _, t := range kept {
-		if living[types.UID(t.UID)] || !r.watchesNamespace(t.Namespace) {
+		if living[types.UID(t.UID)] || !hasNamespace(namespaces, t.Namespace) {
 			continue
 		}
 		failpoint.Hit("sweep.before-remove")
@@ -66,12 +62,9 @@ func (r *reconciler) sweep(ctx context.Context) error {
 	return nil
 }
 
-// watchesNamespace reports whether objects of a namespace are looked at.
-func (r *reconciler) watchesNamespace(namespace string) bool {
-	if namespace == "" || len(r.opts.Namespaces) == 0 {
-		return true
-	}
-	return slices.Contains(r.opts.Namespaces, namespace)
+// hasNamespace reports whether a namespace is one of some; none is one of all.
+func hasNamespace(some []string, namespace string) bool {
+	return namespace == "" || slices.Contains(some, namespace) || slices.Contains(some, metav1.NamespaceAll)
 }
 
 func listUIDs(ctx context.Context, client metadata.ResourceInterface, into map[types.UID]bool) error {

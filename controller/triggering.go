@@ -319,9 +319,15 @@ func (f *referring) triggered(key types.NamespacedName, packed string) (all []tr
 	for _, t := range f.triggers {
 		d := t.digestFor(key, packed)
 		all = append(all, triggered{t, d.String(), t.total})
-		known = known && t.kind.settled() && (t.namespace == nil || t.namespace.settled())
+		known = known && t.kind.settled() && (t.namespace == nil || t.namespace.settled()) && t.knows(key)
 	}
 	return all, known
+}
+
+// knows is true once the members are known that start an object, where they are in its namespace. Members
+// in a namespace that may not be listed hold up no object in another. The caller holds the lock.
+func (t *trigger) knows(key types.NamespacedName) bool {
+	return !t.apart() || t.kind.followed == nil || t.kind.followed.Knows(key.Namespace)
 }
 
 // scanned is true once all members were seen. The caller holds the lock.

@@ -61,7 +61,7 @@ func VersionOf(o metav1.Object) Version {
 type NamedOptions struct {
 	// Changed is called when an object was created, changed or deleted.
 	Changed func(id types.NamespacedName, v Version, exists bool)
-	// Known is called once all objects are known.
+	// Known is called once all objects are known, and again when those of a namespace are that could not be listed before.
 	Known func()
 	// Refused is called when what [Named.Refused] returns is another text; it may be nil.
 	Refused func()
@@ -73,7 +73,8 @@ type Named struct {
 	NamedOptions
 	feed *feed
 	// known is true once all objects were listed, and stays so: what was seen last holds
-	// while a watch is broken.
+	// while a watch is broken. Those of a namespace that may not be listed are not waited for,
+	// where those of another are known.
 	known bool
 }
 
@@ -94,12 +95,24 @@ func (r *Registry) Named(resource schema.GroupVersionResource, o NamedOptions) *
 	return n
 }
 
-// Version is the current version of an object; known is false before all are.
+// Version is the current version of an object; known is false before all of its namespace are.
 func (n *Named) Version(id types.NamespacedName) (v Version, exists, known bool) {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
 	v, exists = n.feed.versions[id]
-	return v, exists, n.known
+	return v, exists, n.knows(id)
+}
+
+// Knows is true once the objects in a namespace are known.
+func (n *Named) Knows(namespace string) bool {
+	n.feed.registry.mu.Lock()
+	defer n.feed.registry.mu.Unlock()
+	return n.knows(types.NamespacedName{Namespace: namespace})
+}
+
+func (n *Named) knows(id types.NamespacedName) bool {
+	s := n.feed.streamOf(id)
+	return n.known && (s == nil || s.named)
 }
 
 // All are the current versions of all objects; known is false before all are.
@@ -178,7 +191,8 @@ func (f *feed) relist() {
 
 // nowKnown returns the notices to those for whom all objects are known now.
 func (f *feed) nowKnown() []notice {
-	if len(f.streams) == 0 || slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named }) {
+	if !slices.ContainsFunc(f.streams, func(s *stream) bool { return s.named }) ||
+		slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named && s.refused == "" }) {
 		return nil
 	}
 	var notices []notice
@@ -233,6 +247,11 @@ func (f *feed) mergeVersions(s *stream, found map[types.NamespacedName]Version) 
 	}
 	if !s.named {
 		s.named, notices = true, nil // of what was there already, no one is told one by one
+		for _, n := range f.named {
+			if n.known {
+				notices = append(notices, notice{tell: n.Known})
+			}
+		}
 	}
 	return append(notices, f.nowKnown()...)
 }

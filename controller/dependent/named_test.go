@@ -159,3 +159,37 @@ func TestNamed_ObjectsGoWithTheirKind(t *testing.T) {
 	}
 	must.Be(t, "what is told", []string{"ns/it false"}, told)
 }
+
+// A namespace that may not be listed holds up those only who ask for what is in it.
+func TestNamed_ANamespaceThatMayNotBeListed(t *testing.T) {
+	for name, deniedFirst := range map[string]bool{"denied before the other is listed": true, "denied after it": false} {
+		t.Run(name, func(t *testing.T) {
+			r := New(Options{Namespaces: []string{"a", "b"}})
+			known := 0
+			n := r.Named(configMaps, NamedOptions{Changed: func(types.NamespacedName, Version, bool) {}, Known: func() { known++ }})
+			streams := n.feed.begin("ConfigMap", true)
+			list := func(s *stream) {
+				id := types.NamespacedName{Namespace: s.namespace, Name: "it"}
+				must.Do(t, s.take(found{all: map[types.NamespacedName]Version{id: {UID: "u", ResourceVersion: "1"}}}, n.feed.wanted))
+			}
+			check := func(want int, a, b bool) {
+				t.Helper()
+				must.Be(t, "how often it is told that all are known", want, known)
+				for namespace, want := range map[string]bool{"a": a, "b": b} {
+					_, exists, is := n.Version(types.NamespacedName{Namespace: namespace, Name: "it"})
+					must.Be(t, "what is known of "+namespace, []bool{want, want, want}, []bool{exists, is, n.Knows(namespace)})
+				}
+			}
+			steps := []func(){func() { streams[1].deny(apierrors.NewForbidden(configMaps.GroupResource(), "", nil)) }, func() { list(streams[0]) }}
+			if !deniedFirst {
+				slices.Reverse(steps)
+			}
+			steps[0]()
+			must.Be(t, "how often it is told too early", 0, known)
+			steps[1]()
+			check(1, true, false)
+			list(streams[1])
+			check(2, true, true)
+		})
+	}
+}

@@ -299,7 +299,7 @@ func (s *stream) deny(err error) {
 		notices = f.mergeVersions(s, map[types.NamespacedName]Version{}) // there are none
 	}
 	s.refused = s.why(err)
-	notices = append(notices, f.refusals()...)
+	notices = append(append(notices, f.refusals()...), f.nowKnown()...)
 	if s.logged || gone && len(f.named) == 0 {
 		return
 	}

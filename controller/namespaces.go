@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+var (
+	// errDenied is that the operator may not do what serving a kind takes.
+	errDenied = errors.New("no permission")
+	// errPartly is that a kind is served, but not in all namespaces.
+	errPartly = errors.New("not in all namespaces")
+)
+
+// getter reads one object.
+type getter interface {
+	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
+}
+
+// caches have the objects of a kind: one those of all namespaces, or one those of each, as a cache of
+// several is in step only when each of them can be read.
+type caches struct {
+	of sync.Map // of a namespace, or NamespaceAll, to its cache.Cache
+}
+
+// Get reads an object. In a namespace that is not served there is none.
+func (c *caches) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	for _, ns := range []string{key.Namespace, metav1.NamespaceAll} {
+		if is, has := c.of.Load(ns); has {
+			return is.(cache.Cache).Get(ctx, key, obj, opts...)
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Group: obj.GetObjectKind().GroupVersionKind().Group}, key.Name)
+}
+
+// reach is where a kind may be served, and why it may not elsewhere.
+type reach struct {
+	in  []string
+	out map[string]error
+}
+
+// why says why the kind is not served in some namespaces, each reason once.
+func (w reach) why() string {
+	var all []string
+	for err := range maps.Values(w.out) {
+		all = append(all, err.Error())
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "; ")
+}
+
+// missing is an error while the kind is not served in some namespaces.
+func (w reach) missing() error {
+	if len(w.out) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errPartly, w.why())
+}
+
+// reach asks where the kind may be served. It is an error if that is nowhere.
+func (k *kind) reach(ctx context.Context, c client.Client, res resource) (reach, error) {
+	namespaces := k.opts.Namespaces
+	if len(namespaces) == 0 || !res.namespaced {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	where := reach{out: map[string]error{}}
+	for _, ns := range slices.Compact(slices.Sorted(slices.Values(namespaces))) {
+		switch err := k.may(ctx, c, res, ns); {
+		case err == nil:
+			where.in = append(where.in, ns)
+		case errors.Is(err, errDenied):
+			where.out[ns] = err
+		default:
+			return reach{}, err
+		}
+	}
+	if len(where.in) == 0 {
+		return reach{}, errors.New(where.why())
+	}
+	return where, nil
+}
+
+// may asks for all that serving the kind in a namespace takes.
+func (k *kind) may(ctx context.Context, c client.Client, res resource, namespace string) error {
+	if err := k.mayServe(ctx, c, res, namespace); err != nil {
+		return err
+	}
+	return k.mayRefer(ctx, c, namespace)
+}
+
+// service is a kind that is served.
+type service struct {
+	*kind
+	r     *reconciler
+	ctl   ctrl.Controller
+	kinds *caches
+	// part runs a function until the service ends, which it does when one of them returns.
+	part func(run func(context.Context) error)
+}
+
+// begin has the objects in a namespace reconciled from now on.
+func (s *service) begin(namespace string) error {
+	is, err := s.newCache(s.r.res, namespace)
+	if err != nil {
+		return err
+	}
+	s.kinds.of.Store(namespace, is)
+	src := source.Kind[client.Object](is, s.r.newObject(), &handler.EnqueueRequestForObject{}, changes(s.r.responsible), s.r.note())
+	if err := s.ctl.Watch(src); err != nil {
+		return fmt.Errorf("watch %s: %w", s.r.gvk, err)
+	}
+	s.part(is.Start)
+	return nil
+}
+
+// spread has the kind served in all namespaces: in those where it may be, and then in each of the others when it may.
+// It ends no run: what is served goes on.
+func (s *service) spread(ctx context.Context, where reach) error {
+	for _, ns := range where.in {
+		if err := s.follow(ctx, ctx, ns); err != nil {
+			return nil // ctx has ended
+		}
+	}
+	s.settle(where, where.in...)
+	tick := time.NewTicker(s.opts.KindPollInterval)
+	defer tick.Stop()
+	for len(where.out) > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for ns := range where.out {
+			if where.out[ns] = s.join(ctx, ns); where.out[ns] == nil {
+				delete(where.out, ns)
+				s.settle(where, ns)
+			}
+		}
+		s.report(where.missing())
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// settle notes that the kind is served in namespaces.
+func (s *service) settle(where reach, namespaces ...string) {
+	s.report(where.missing())
+	s.part(func(ctx context.Context) error {
+		s.r.sweepUntilDone(ctx, namespaces)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// join has the kind served in a namespace, if it may be now. The error says why it is not.
+func (s *service) join(ctx context.Context, namespace string) error {
+	if err := s.may(ctx, s.r.client, s.r.res, namespace); err != nil {
+		return err
+	}
+	if _, begun := s.kinds.of.Load(namespace); !begun {
+		if err := s.begin(namespace); err != nil {
+			return err
+		}
+	}
+	patience, cancel := context.WithTimeout(ctx, s.opts.KindPollInterval)
+	defer cancel()
+	return s.follow(ctx, patience, namespace)
+}
+
+// follow waits for the first list of the objects in a namespace, until patience ends, and has runs follow them until
+// ctx ends.
+func (s *service) follow(ctx, patience context.Context, namespace string) error {
+	found, _ := s.kinds.of.Load(namespace)
+	is := found.(cache.Cache)
+	informer, err := is.GetInformer(patience, s.r.newObject())
+	if err == nil && !is.WaitForCacheSync(patience) {
+		err = errors.New("no list yet")
+	}
+	if err == nil {
+		_, err = informer.AddEventHandler(s.r.watchObjects(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("list the objects in namespace %q: %w", namespace, err)
+	}
+	return nil
+}
