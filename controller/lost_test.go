@@ -157,7 +157,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 			awaitCondition(t, c, other, status.Ready, "True")
 			settle()
 			o.stop()
-			o = start(t, cfg, exec, opts) // which knows no more than the status says
+			start(t, cfg, exec, opts) // which knows no more than the status says
 			settle()
 			if n := exec.ranFor("one"); n != 0 {
 				t.Fatalf("%d runs of it, want none", n)
