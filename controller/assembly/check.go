@@ -22,6 +22,10 @@ const checkPeriod = 30 * time.Second
 // busy machine is no reason to be unready.
 const checkTimeout = 20 * time.Second
 
+// checkAgain is when it is looked again after an error, and twice as long after each further one, up to the
+// period: no run begins before the versions are known.
+const checkAgain = 2 * time.Second
+
 // errNotChecked is the state before the first answer.
 var errNotChecked = errors.New("ansible-runner has not been checked yet")
 
@@ -40,7 +44,7 @@ type RunnerCheck struct {
 	looked chan struct{}
 }
 
-// NewRunnerCheck returns a check that has not looked yet, and looks again after each period.
+// NewRunnerCheck returns a check that has not looked yet, and looks again after each period, or sooner after an error.
 func NewRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *RunnerCheck {
 	return &RunnerCheck{look: look, period: period, log: log, err: errNotChecked, looked: make(chan struct{})}
 }
@@ -48,7 +52,7 @@ func NewRunnerCheck(look func(context.Context) (runner.Versions, error), period 
 // Start looks until ctx is done. It logs when the answer changes, not each
 // time.
 func (c *RunnerCheck) Start(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for again := checkAgain; ctx.Err() == nil; {
 		versions, err := c.lookOnce(ctx)
 		if ctx.Err() != nil {
 			break // the look was cut short; its answer means nothing
@@ -60,9 +64,15 @@ func (c *RunnerCheck) Start(ctx context.Context) error {
 		case err == nil && before != nil && versions.Runner != "":
 			c.log.Info("ansible-runner is ready", "runner", versions.Runner, "core", versions.Core)
 		}
+		pause := c.period
+		if err == nil {
+			again = checkAgain
+		} else {
+			pause, again = again, min(2*again, c.period)
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(c.period):
+		case <-time.After(pause):
 		}
 	}
 	return nil //nolint:nilerr // Check returns the errors

@@ -48,10 +48,10 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 			t.Errorf("100 probes looked %d times, want once", n)
 		}
 
-		time.Sleep(time.Minute) // still missing: nothing new to log
+		time.Sleep(checkAgain) // still missing: nothing new to log
 		synctest.Wait()
 		installed.Store(true)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * checkAgain)
 		synctest.Wait()
 		if err := c.Check(nil); err != nil {
 			t.Errorf("after it was installed: %v", err)
