@@ -102,7 +102,11 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 				if strings.Contains(path, "watch") && len(got.Body) == len(before.Body) {
 					got.Body = before.Body // the first events of a watch have no order
 				}
-				if diff := cmp.Diff(before, got); diff != "" {
+				diff := cmp.Diff(before, got)
+				if diff != "" && strings.Contains(path, "watch") && len(got.Body) < len(before.Body) {
+					return fmt.Errorf("its second was over before its first events:\n%s", diff)
+				}
+				if diff != "" {
 					t.Errorf("%s as %s (-direct +proxied):\n%s", path, accept, diff)
 				}
 				return nil

@@ -48,7 +48,7 @@ const recordedRole = `- name: Create
   ansible.builtin.debug: {msg: "{{ item }}"}
   loop: [1, 2, 3]
 - name: Wait
-  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 60}
+  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 600}
 - name: Fail
   ansible.builtin.fail: {msg: "the size is too large"}
   when: size == "large"

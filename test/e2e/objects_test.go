@@ -26,7 +26,7 @@ import (
 )
 
 const operatedRole = `- name: Wait
-  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 60}
+  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 600}
 - name: Fail
   ansible.builtin.fail: {msg: "the size is too large"}
   when: size == "large"
@@ -66,7 +66,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	must.Get(must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1().ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{}))(t)
 	says(tool(0, "suspend", "configmap/none"), "configmap/none suspended", "is there an operator that watches configmaps?")
 	k.create("it", map[string]any{"size": "small", "gate": open})
-	says(tool(0, "wait", kind+"/it", "--timeout=60s"), called+" reconciled (run ", ", created, took ")
+	says(tool(0, "wait", kind+"/it", "--timeout=10m"), called+" reconciled (run ", ", created, took ")
 	says(tool(0, "get", "objects", k.gvk.Kind), "NAME   READY   REASON         CAUSE     LAST RUN   NEXT", "it     True    RunSucceeded   created")
 	says(tool(0, "get", "objects", kind+"s", "-o", "name"), called+"\n")
 	says(tool(0, "wait", called, "--for=condition=Ready"), called+" condition met")
@@ -85,18 +85,18 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	says(tool(0, "reconcile", kind, "it"), called+" reconcile requested, and waits: the object is paused")
 	says(tool(4, "wait", kind+"/it", "--timeout=1s"), "timed out after 1s", "a run is due, and it is paused")
 	says(tool(0, "resume", kind, "--all"), called+" resumed")
-	says(tool(0, "wait", kind+"/it", "--timeout=60s"), ", manual, took ")
+	says(tool(0, "wait", kind+"/it", "--timeout=10m"), ", manual, took ")
 	says(tool(0, "resume", kind, "--all"), called+" is not suspended")
 	says(tool(5, "cancel", kind+"/it"), called+" has no run in progress", "nothing to cancel")
 	before := k.get("it").lastRun().ID
-	says(tool(0, "reconcile", kind+"/it", "--wait", "--timeout=60s"), called+" reconcile requested\n", called+" reconciled (run ")
+	says(tool(0, "reconcile", kind+"/it", "--wait", "--timeout=10m"), called+" reconcile requested\n", called+" reconciled (run ")
 	if after := k.get("it").lastRun().ID; after == before {
 		t.Errorf("reconcile --wait has not waited for its run: the last one is still %s", after)
 	}
 
 	// A run that fails, and one that is cancelled.
 	k.patch("it", `{"spec":{"size":"large"}}`)
-	says(tool(1, "wait", kind+"/it", "--timeout=60s"), called+" failed: TaskFailed: the size is too large", "main.yml:3")
+	says(tool(1, "wait", kind+"/it", "--timeout=10m"), called+" failed: TaskFailed: the size is too large", "main.yml:3")
 	await("stalled", "the size is too large")
 	k.patch("it", `{"spec":{"gate":"`+closed+`"}}`)
 	await("running")
@@ -107,14 +107,14 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	}
 	says(tool(0, "get", "objects", kind, "-o", "jsonpath={.items[*].activeRun.id}"), list.Items[0].Active.ID+"\n")
 	says(tool(0, "cancel", kind+"/it"), called+" cancel of run "+list.Items[0].Active.ID+" requested")
-	says(tool(1, "wait", kind+"/it", "--timeout=60s"), "failed: Cancelled")
+	says(tool(1, "wait", kind+"/it", "--timeout=10m"), "failed: Cancelled")
 	k.delete("it")
-	says(tool(0, "wait", kind+"/it", "--for=delete", "--timeout=60s"))
+	says(tool(0, "wait", kind+"/it", "--for=delete", "--timeout=10m"))
 
 	// What is said of one object does not depend on another one, which is waited for before it.
 	k.create("a", map[string]any{"size": "small", "gate": closed})
 	k.create("b", map[string]any{"size": "small", "gate": open})
-	says(tool(0, "wait", kind+"/b", "--timeout=60s"))
+	says(tool(0, "wait", kind+"/b", "--timeout=10m"))
 	says(tool(4, "wait", kind, "--all", "--timeout=1s"), "/b reconciled (run ", "/a: run ")
 	await("Deleted")
 }

@@ -149,7 +149,7 @@ func (o *operator) cleanUp() {
 		_ = o.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
 		select {
 		case <-o.ended:
-		case <-time.After(time.Minute):
+		case <-time.After(3 * time.Minute): // only a hanging operator takes as long
 			o.t.Error("the operator did not end when it was asked to, and was killed")
 			_ = o.cmd.Process.Kill()
 			<-o.ended

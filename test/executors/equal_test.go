@@ -41,14 +41,7 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 		for _, s := range samples {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				want := s.observe(t, w.executed, server)
-				got := s.observe(t, w.forked, server)
-				for range 5 {
-					if !cutOff(want.Output, got.Output) {
-						break
-					}
-					want = s.observe(t, w.executed, server)
-				}
+				want, got := s.bothWays(t, w, server)
 				if diff := gocmp.Diff(want, got); diff != "" {
 					t.Errorf("executed (-), forked (+):\n%s", diff)
 				}
@@ -67,6 +60,19 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 	t.Logf("tasks in process %d, begun there and forked %d", strings.Count(trace, "\ntask in process "), strings.Count(trace, "\ntask forked: "))
 	t.Logf("playbooks forked %d, executed %d; modules forked %d; commands %d",
 		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
+}
+
+// bothWays makes the run plainly and forked; plainly again where its output was cut off.
+func (s sample) bothWays(t *testing.T, w ways, server string) (executed, forked observed) {
+	t.Helper()
+	executed, forked = s.observe(t, w.executed, server), s.observe(t, w.forked, server)
+	for range 5 {
+		if !cutOff(executed.Output, forked.Output) {
+			break
+		}
+		executed = s.observe(t, w.executed, server)
+	}
+	return executed, forked
 }
 
 // cutOff tells whether there is only the beginning of an output. ansible-runner

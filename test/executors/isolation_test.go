@@ -105,7 +105,7 @@ func TestModule_HasItsOwnUtilities(t *testing.T) {
 			files := map[string]string{"play.yml": tasks, "library/change.py": change, "library/look.py": look}
 			maps.Copy(files, tt.utilities)
 			s := sample{name: name, content: runner.Content{Playbook: filepath.Join(project(t, files), "play.yml")}}
-			want, got := s.observe(t, w.executed, nowhere), s.observe(t, w.forked, nowhere)
+			want, got := s.bothWays(t, w, nowhere)
 			if text := strings.Join(got.Output, "\n"); !got.Verdict.Success || !strings.Contains(text, tt.want) {
 				t.Errorf("want %q: %+v\n%s", tt.want, got.Verdict, text)
 			}
@@ -168,7 +168,7 @@ func TestRun_HasTheUmaskOfTheOperator(t *testing.T) {
 				"  - shell: umask; echo x > {{ out }}/by-shell\n  - copy: {content: x, dest: \"{{ out }}/by-module\"}\n" +
 				"  - shell: stat -c %a {{ out }}/by-shell {{ out }}/by-module\n  - debug: {msg: \"umask {{ lookup('pipe', 'umask') }}\"}\n"})
 			s := sample{name: "umask", content: runner.Content{Playbook: filepath.Join(dir, "play.yml")}}
-			want, got := s.observe(t, w.executed, nowhere), s.observe(t, w.forked, nowhere)
+			want, got := s.bothWays(t, w, nowhere)
 			if text := fmt.Sprintf("umask %04o", umask); !want.Verdict.Success || !strings.Contains(strings.Join(want.Output, "\n"), text) {
 				t.Errorf("executed: want %q: %+v\n%s", text, want.Verdict, strings.Join(want.Output, "\n"))
 			}
