@@ -196,7 +196,7 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 		return table.RawGetString("status").String()
 	}
 	wanted := []string{
-		"Progressing", "Healthy", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing",
+		"Progressing", "Healthy", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing", "Progressing",
 		"Healthy", "Progressing", "Healthy", "Healthy", // of checks
 		"Progressing", "Healthy", "Suspended", "Healthy",
 	}
