@@ -69,9 +69,9 @@ func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return conflicting{next, &conflicts} })
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	shown := map[string]bool{}
-	written := make(chan struct{})
+	written, end := context.WithCancel(t.Context())
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		defer close(written)
+		defer end()
 		config, err := clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile])
 		if err != nil {
 			return runner.Result{}, err
@@ -100,7 +100,7 @@ func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	}}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: time.Millisecond})
 	obj := create(t, c, object(gvk, ns, "it", nil))
-	<-written // which takes a busy machine minutes
+	<-written.Done() // which takes a busy machine minutes
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	if n, _, _ := unstructured.NestedInt64(is.Object, "status", "n"); n != writes-1 || conflicts.Load() != 0 {
 		t.Errorf("%d was written last, want %d; %d conflicts", n, writes-1, conflicts.Load())
