@@ -92,7 +92,7 @@ func TestSupervisor_RunsAreTheFirstToGoAndTheLastToCome(t *testing.T) {
 	own, _ := readScore("/proc/self/oom_score_adj")
 	niceness := must.Get(exec.Command("nice").Output())(t)
 	nice := must.Get(strconv.Atoi(strings.TrimSpace(string(niceness))))(t)
-	score, low := strconv.Itoa(min(own+moreExpendable, maxScore)), strconv.Itoa(min(nice+lessUrgent, 19))
+	score, low := strconv.Itoa(min(own+moreExpendable, maxScore)), strconv.Itoa(min(nice+lessUrgent(), 19))
 	want := []string{score, low, score, low, strconv.Itoa(own)}
 	if got := strings.Fields(string(out)); !slices.Equal(got, want) {
 		t.Errorf("scores and niceness = %v, want %v", got, want)

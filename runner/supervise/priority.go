@@ -15,10 +15,21 @@ const (
 	moreExpendable = 500
 	// maxScore is the largest oom_score_adj (proc(5)).
 	maxScore = 1000
-	// lessUrgent is what a command is nicer: enough for the operator to come
+	// lessUrgentOutside is what a command is nicer: enough for the operator to come
 	// first where both want the processor, little enough to be nothing else.
-	lessUrgent = 2
+	lessUrgentOutside = 2
+	// lessUrgentInside is the same in a container, which is nicer to no other one: the operator gets nine times the share
+	// of a process of a fork bomb, and stops it in time.
+	lessUrgentInside = 10
 )
+
+// lessUrgent is what a command is nicer than this process.
+func lessUrgent() int {
+	if isContainer() {
+		return lessUrgentInside
+	}
+	return lessUrgentOutside
+}
 
 // expendable raises the oom_score_adj of this process until restore is called:
 // a child that is started meanwhile has it from its beginning, as has
@@ -49,6 +60,6 @@ func readScore(path string) (score int, ok bool) {
 func yielding(pid int) {
 	const kernelBias = 20 // the system call returns 20 less the niceness
 	if own, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, kernelBias-own+lessUrgent)
+		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, kernelBias-own+lessUrgent())
 	}
 }

@@ -5,7 +5,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 const teaSystem = "tea-operator-system"
@@ -126,34 +124,26 @@ func harden(t *testing.T, s *shell) {
 	s.eventually(t, "one Pod", s.equals("1", "get", deployment, "--namespace="+teaSystem, "--output=jsonpath={.status.replicas}"))
 }
 
-// pot is what a verdict says: but for the run's ID that does not depend on when and where it was made.
+// pot is what a verdict says that does not depend on when and where it was made.
 type pot struct {
 	Types, Message, Result, Reason string
 	Counts                         map[string]int
-	// ID is that of the run.
-	ID string
-}
-
-// pot makes a Pot that is named after the outcome of its runs.
-func (s *shell) pot(t *testing.T, namespace, outcome string) {
-	t.Helper()
-	object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
-	if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
-		t.Fatalf("write an object: %v", err)
-	}
-	s.ask(t, "apply", "--namespace="+namespace, "--filename", outcome+".json")
 }
 
 func verdicts(t *testing.T, s *shell) {
 	t.Helper()
 	for outcome := range outcomes {
+		object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
+		if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
+			t.Fatalf("write an object: %v", err)
+		}
 		for _, namespace := range []string{"inside", "outside"} {
-			s.pot(t, namespace, outcome)
+			s.ask(t, "apply", "--namespace="+namespace, "--filename", outcome+".json")
 		}
 	}
 	for outcome, good := range outcomes {
 		inside, outside := judged(t, s, "inside", outcome), judged(t, s, "outside", outcome)
-		if diff := cmp.Diff(outside, inside, cmpopts.IgnoreFields(pot{}, "ID")); diff != "" {
+		if diff := cmp.Diff(outside, inside); diff != "" {
 			t.Errorf("%s: the verdict (-outside +in the Pod)\n%s", outcome, diff)
 		}
 		if inside.Result == "Succeeded" != good || strings.Contains(inside.Types, "Failure=True") == good {
@@ -162,7 +152,7 @@ func verdicts(t *testing.T, s *shell) {
 	}
 }
 
-// greedy has runs that take all there is in the container: each is ended and named, the run beside it goes on, the
+// greedy has runs that take all there is in the container: each is ended and named, the
 // other object runs, and the container is not restarted. Nor is it for a Lease that was not renewed meanwhile: it has minutes.
 func greedy(t *testing.T, s *shell) {
 	t.Helper()
@@ -174,27 +164,17 @@ func greedy(t *testing.T, s *shell) {
 		"pours":  {"ArtifactsTooLarge", "--artifacts-max-bytes-per-run"},
 		"forks":  {"TooManyProcesses", "taken for the limit"},
 	} {
-		s.pot(t, "inside", "calm")
-		var beside string
-		s.eventually(t, "the run beside it", func() (err error) {
-			if beside, err = s.run("get", "pot/calm", in, "--output=jsonpath={.status.ansible.activeRun.id}"); err == nil && beside == "" {
-				err = errors.New("it has not begun")
-			}
-			return err
-		})
-		s.pot(t, "inside", outcome)
+		object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
+		if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
+			t.Fatalf("write an object: %v", err)
+		}
+		s.ask(t, "apply", in, "--filename", outcome+".json")
 		got := judged(t, s, "inside", outcome)
 		if got.Reason != want.reason || !strings.Contains(got.Message, want.says) {
 			t.Errorf("%s: %+v", outcome, got)
 		}
 		t.Logf("%s: %s", outcome, got.Message)
 		s.ask(t, "delete", "pot/"+outcome, in)
-		s.ask(t, "create", "configmap", "over", in)
-		s.ask(t, "label", "configmap/over", "calm=over", in)
-		if got := judged(t, s, "inside", "calm"); got.Result != "Succeeded" || got.ID != beside {
-			t.Errorf("the run %s beside %s: %+v", beside, outcome, got)
-		}
-		s.ask(t, "delete", "pot/calm", "configmap/over", in)
 		brew(t, s)
 	}
 	if after := s.ask(t, restarts...); after != before {
