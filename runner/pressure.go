@@ -35,8 +35,8 @@ const (
 
 // Where no limit of processes is seen, this is taken for it: so many for each CPU, and no fewer than the least. In a
 // container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb takes all CPU.
-// One takes half a MiB for each process, so that no limit is above one for each perProcess of memory: where memory is used
-// up first, all processes wait for the kernel to find some, the operator too.
+// A process of Python takes half a MiB or more. No limit is above one process for each perProcess of memory: where memory
+// is used up first, all processes wait for the kernel to find some, the operator too.
 const (
 	tooManyPerCPU  = 512
 	tooManyAtLeast = 1024
