@@ -204,7 +204,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	base := t.TempDir()
 	recorder := must.Get(opmetrics.New(prometheus.NewRegistry()))(t)
-	opts := Options{RunnerRoot: filepath.Join(base, "runner"), InjectOwnerRef: true, RetryMin: time.Hour, RetryMax: time.Hour, Metrics: recorder,
+	opts := Options{RunnerRoot: filepath.Join(base, "runner"), InjectOwnerRef: true, RetryMin: time.Second, RetryMax: time.Hour, Metrics: recorder,
 		Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 			w.MaxRunnerArtifacts, w.WatchDependentResources, w.MaxConcurrentReconciles = 1, true, 8
 		})}}

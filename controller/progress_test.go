@@ -62,7 +62,7 @@ func TestProgress_WaitsForTheRun(t *testing.T) {
 // read, as operator_sdk.util.k8s_status does, meets no conflict with the progress of its run.
 func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	t.Parallel()
-	const writes = 1000
+	const writes = 200
 	cfg := rest.CopyConfig(testenv.Config(t))
 	c := clientOf(t, cfg)
 	var conflicts atomic.Int64

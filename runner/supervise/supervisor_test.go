@@ -368,7 +368,10 @@ func TestSupervisor_NotStarted(t *testing.T) {
 func TestSupervisor_GivesItsProcessNothingButTheRaceDetectorsOptions(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	p := must.Get(supervisor(t).start())(t)
-	environ := must.Get(os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/environ"))(t)
+	var environ []byte
+	for len(environ) == 0 { // until the kernel has laid out the new program's memory
+		environ = must.Get(os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/environ"))(t)
+	}
 	must.Do(t, p.stdin.Close())
 	<-p.ended
 	if got, want := string(environ), "GORACE=atexit_sleep_ms=0\x00"; got != want {
