@@ -89,7 +89,7 @@ func supervise(stdin *os.File) error {
 
 // carryOut runs the command and writes down what became of it.
 func (o order) carryOut(ctx context.Context) error {
-	o.alone, o.groups = true, o.Groups
+	o.alone, o.groups, o.nicer = true, o.Groups, o.Nicer
 	if err := o.late(); err != nil {
 		return newRecord(Exit{Code: -1}, err).write(o.Record) // nothing was begun
 	}

@@ -23,7 +23,7 @@ const (
 	lessUrgentInside = 10
 )
 
-// lessUrgent is what a command is nicer than this process.
+// lessUrgent is what the commands of this operator are nicer than it is.
 func lessUrgent() int {
 	if isContainer() {
 		return lessUrgentInside
@@ -55,11 +55,11 @@ func readScore(path string) (score int, ok bool) {
 	return score, err == nil
 }
 
-// yielding gives a process that has just started a lower priority than this
-// one has.
-func yielding(pid int) {
+// yielding gives a process that has just started a lower priority than this one
+// has: by so much.
+func yielding(pid, nicer int) {
 	const kernelBias = 20 // the system call returns 20 less the niceness
 	if own, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, kernelBias-own+lessUrgent())
+		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, kernelBias-own+nicer)
 	}
 }

@@ -134,6 +134,8 @@ type Command struct {
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
+	// nicer is what the command of a supervising process is nicer than that.
+	nicer int
 }
 
 // SinceBoot is a clock that all processes of a machine share. It runs while they
@@ -279,7 +281,7 @@ func (c Command) start(ctx context.Context, files files, group cgroup, stopped *
 		return nil, err
 	}
 	if c.alone {
-		yielding(cmd.Process.Pid)
+		yielding(cmd.Process.Pid, c.nicer)
 	}
 	return cmd, nil
 }

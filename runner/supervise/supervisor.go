@@ -147,6 +147,8 @@ type order struct {
 	Parent int
 	// Groups is the command's groups.
 	Groups string
+	// Nicer is what the command is nicer than the supervising process, which does not see whether its parent is a container's.
+	Nicer int
 }
 
 // Run is as the function [Run], under a process of its own. The command's
@@ -270,7 +272,7 @@ func environ() []string {
 
 // order tells the process what to run.
 func (p *supervising) order(c Command) error {
-	line, err := json.Marshal(order{Command: c, Parent: os.Getpid(), Groups: c.groups})
+	line, err := json.Marshal(order{Command: c, Parent: os.Getpid(), Groups: c.groups, Nicer: lessUrgent()})
 	if err == nil {
 		_, err = p.stdin.Write(append(line, '\n'))
 	}
