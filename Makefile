@@ -117,7 +117,8 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 .PHONY: test-all
-test-all: test ## make test, then what takes longer: the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
+test-all: test ## make test, then what takes longer: the race detector for the rest, the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
+	@tools/step.sh 'the race detector where make test has none' $(MAKE) test-race
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'all of the newest line' $(MAKE) test-third-line
@@ -131,10 +132,20 @@ test-all: test ## make test, then what takes longer: the rest of the newer line,
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
+# Of these, most is done by processes: of Ansible, of the operator and of its commands, which are the program of the test and take
+# several times the CPU and memory with the race detector. make test-all has them with it.
+PROCESS_PACKAGES = ./runner/warm ./test/e2e ./test/executors ./test/hostile
+
 .PHONY: integration
-integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything, on one control plane
-	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh ./... -race -timeout 2h $(TESTFLAGS)
+integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything, on a control plane, with the race detector but for PROCESS_PACKAGES
+	@$(INTEGRATION) "$$(go list ./... | grep -vE '/($(subst $(eval ) ,|,$(PROCESS_PACKAGES:./%=%)))$$')" -race -timeout 2h $(TESTFLAGS)
+	@$(INTEGRATION) '$(PROCESS_PACKAGES)' -timeout 2h $(TESTFLAGS)
 	@cd cmd/rolewright-helm && go test -count=1 ./...
+INTEGRATION = $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh
+
+.PHONY: test-race
+test-race: setup setup-race setup-trace cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the tests of PROCESS_PACKAGES with the race detector
+	@$(INTEGRATION) '$(PROCESS_PACKAGES)' -race -timeout 2h $(TESTFLAGS)
 
 # Without the race detector: what Ansible does changes nothing of what integration has shown of the program.
 .PHONY: test-second-line
