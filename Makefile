@@ -110,17 +110,17 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
 	@tools/step.sh 'the newest line of Ansible' $(MAKE) test-third-line-short
-	@tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
-	@if $(IN_TIME); then tools/step.sh 'the other end-to-end tests' $(MAKE) test-e2e-rest; else $(call LATE,test-e2e-rest); fi
-	@if $(IN_TIME); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e); fi
+	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short; else $(call LATE,fault-plans,60); fi
+	@if $(call IN_TIME,40); then tools/step.sh 'the other end-to-end tests' $(MAKE) test-e2e-rest; else $(call LATE,test-e2e-rest,40); fi
+	@if $(call IN_TIME,40); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e,40); fi
 	@$(MAKE) e2e-not-run
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 # On a slow machine what is left out is named, here and at the end.
 BEGAN := $(shell date +%s)
-IN_TIME = [ $$(($$(date +%s) - $(BEGAN))) -lt 2400 ]
-LATE = echo 'NOT RUN: `make $1`. make test has taken 40 minutes already.' | tee -a $(BIN)/repeated
+IN_TIME = [ $$(($$(date +%s) - $(BEGAN))) -lt $$(($1 * 60)) ]
+LATE = echo 'NOT RUN: `make $1`. make test has taken $2 minutes already.' | tee -a $(BIN)/repeated
 
 .PHONY: test-all
 test-all: test ## make test, then what takes longer: the race detector for the rest, the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
