@@ -112,6 +112,7 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'the newest line of Ansible' $(MAKE) test-third-line-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
 	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short; else $(call LATE,fault-plans,60); fi
+	@if $(call IN_TIME,40); then tools/step.sh 'forked runs compared with plain ones' $(MAKE) test-compare; else $(call LATE,test-compare,40); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'the other end-to-end tests' $(MAKE) test-e2e-rest; else $(call LATE,test-e2e-rest,40); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e,40); fi
 	@$(MAKE) e2e-not-run
@@ -146,11 +147,15 @@ PROCESS_PACKAGES = ./runner ./runner/supervise ./runner/warm ./test/executors ./
 E2E_CORE = ^Test(BadInput|Crash|Finalizer|Jobs|LifeCycle|Operator|Proxy|Restart|Secrets|Shards|Status|Verdict|WatchNamespace)_
 
 .PHONY: integration
-integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything but test-e2e-rest, on a control plane, with the race detector but for PROCESS_PACKAGES
+integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything but test-compare and test-e2e-rest, on a control plane, with the race detector but for PROCESS_PACKAGES
 	@$(INTEGRATION) "$$(go list ./... | grep -vE '/($(subst $(eval ) ,|,$(PROCESS_PACKAGES:./%=%)))$$')" -race -timeout 2h $(TESTFLAGS)
-	@$(INTEGRATION) '$(filter-out ./test/e2e,$(PROCESS_PACKAGES))' -timeout 2h $(TESTFLAGS)
+	@$(INTEGRATION) '$(filter-out ./test/e2e ./test/executors,$(PROCESS_PACKAGES))' -timeout 2h $(TESTFLAGS)
 	@$(INTEGRATION) ./test/e2e -timeout 2h -run '$(E2E_CORE)' $(TESTFLAGS)
 	@cd cmd/rolewright-helm && go test -count=1 ./...
+
+.PHONY: test-compare
+test-compare: setup setup-trace cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## forked runs compared with plain ones
+	@$(INTEGRATION) ./test/executors -timeout 2h $(TESTFLAGS)
 
 .PHONY: test-e2e-rest
 test-e2e-rest: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the end-to-end tests that make integration leaves out
