@@ -95,10 +95,13 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 // operator does not write says nothing: who creates the object may have written
 // it.
 func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
-	st, _ := obj.Object["status"].(map[string]any)
-	if !r.writesStatus() {
+	switch {
+	case !r.writesStatus():
 		return status.Record{}
+	case isTrimmed(obj):
+		return packed(obj)
 	}
+	st, _ := obj.Object["status"].(map[string]any)
 	return status.Read(st)
 }
 
@@ -161,7 +164,7 @@ func (m *memory) recall(record status.Record, now time.Time) {
 				wait.Since, wait.Until = wait.Since.Add(-ahead), wait.Until.Add(-ahead)
 			}
 		}
-		m.judge(*m.last)
+		m.judge(m.last)
 		if wait := m.last.Wait; wait != nil {
 			m.asked = &asked{m.last.Fingerprint, *wait}
 		}
@@ -176,9 +179,9 @@ func (m *memory) recall(record status.Record, now time.Time) {
 }
 
 // judge takes over a run as the last one that was applied and not interrupted, if it was.
-func (m *memory) judge(run status.Run) {
+func (m *memory) judge(run *status.Run) {
 	if run.Result != status.Interrupted && run.Mode != status.ModeCheck {
-		m.judged = &run
+		m.judged = run
 	}
 }
 

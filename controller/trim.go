@@ -23,6 +23,10 @@ const inputsKey = "rolewright.dev/inputs"
 // its author named the fields.
 const createdKey = "rolewright.dev/created"
 
+// recordKey is where it keeps the record of its status, as [status.Record.Pack] writes it:
+// the maps of a status take five times as much memory.
+const recordKey = "rolewright.dev/record"
+
 func isTrimmed(obj *unstructured.Unstructured) bool {
 	_, digest := obj.Object[inputsKey].(string)
 	return digest && obj.GetCreationTimestamp().Time.IsZero()
@@ -36,6 +40,12 @@ func created(obj *unstructured.Unstructured) time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+// packed is the record of a trimmed object.
+func packed(obj *unstructured.Unstructured) status.Record {
+	text, _ := obj.Object[recordKey].(string)
+	return status.Unpack(text)
 }
 
 // trim is what the cache keeps of an object: enough to decide whether a run is
@@ -65,7 +75,7 @@ func trim(counts fingerprint.Counts, labels, record bool, fields ...reference.Fi
 			kept[referencesKey] = packReferences(refs)
 		}
 		if st, ok := obj.Object["status"].(map[string]any); ok && record {
-			kept["status"] = status.Recorded(st)
+			kept[recordKey] = status.Read(st).Pack()
 		}
 		return &unstructured.Unstructured{Object: kept}, nil
 	}

@@ -153,20 +153,15 @@ func isHeld(st map[string]any) bool {
 	return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow)
 }
 
-// ended is how the last run has ended by ansible-operator's condition Running, or as
-// [Recorded] keeps it, and of which generation it was by our condition Ready; 0 if that does
-// not say it. ansible-operator leaves the reason Running after a failure.
+// ended is how the last run has ended by ansible-operator's condition Running, and of which
+// generation it was by our condition Ready; 0 if that does not say it. ansible-operator leaves
+// the reason Running after a failure.
 func ended(st map[string]any) (result Result, generation int64) {
-	kept := mapAt(st, "ansible")
-	switch is := Result(text(kept[keptEnded])); is {
-	case Succeeded, Failed:
-		result, generation = is, integer(kept[keptOf])
-	}
 	c := readConditions(st, 0, time.Time{})
 	_, running := c.find(Running)
 	switch {
 	case running == nil:
-		return result, generation
+		return "", 0
 	case running["reason"] == reasonSuccessful:
 		result = Succeeded
 	case running["status"] == "False" && (running["reason"] == reasonFailed || running["reason"] == reasonRunning):

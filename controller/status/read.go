@@ -1,11 +1,11 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,19 +24,6 @@ const (
 	partHandled    = "lastHandledReconcileAt"
 )
 
-// keptHeld is where [Recorded] keeps that a run is held back.
-const keptHeld = "held"
-
-// keptNotWatched is where it keeps that a warning says what cannot be watched.
-const keptNotWatched = "notWatched"
-
-// keptEnded and keptOf are where it keeps how the last run has ended that is not recorded,
-// and of which generation it was.
-const (
-	keptEnded = "ended"
-	keptOf    = "endedGeneration"
-)
-
 // Record is what a status says of the runs of its object. Everybody who may
 // write the status may have written it: every field has one of the forms that
 // this package writes, and a bounded size, and is true only as far as other
@@ -44,26 +31,26 @@ const (
 type Record struct {
 	// Last is the run that ended last, with the request that was handled last; nil
 	// if there is none.
-	Last *Run
+	Last *Run `json:",omitzero"`
 	// Active is the run that was recorded as begun and not as ended; nil if
 	// there is none.
-	Active *Active
+	Active *Active `json:",omitzero"`
 	// Dependents are the resources of which the object owned objects after its
 	// last run, at most [maxDependents].
-	Dependents []schema.GroupVersionResource
+	Dependents []schema.GroupVersionResource `json:",omitzero"`
 	// Ended is how the last run has ended by the conditions, if the status does not record
 	// it: the schema has dropped that, or ansible-operator has made the run. It is empty if
 	// there was none, or none that went to its end.
-	Ended Result
+	Ended Result `json:",omitzero"`
 	// EndedGeneration is the generation of that run; 0 if that is not known.
-	EndedGeneration int64
+	EndedGeneration int64 `json:",omitzero"`
 	// Held is true if the conditions say that a run is held back.
-	Held bool
+	Held bool `json:",omitzero"`
 	// NotWatched is true if warnings say what cannot be watched.
-	NotWatched bool
+	NotWatched bool `json:",omitzero"`
 	// Rejected names the parts of status.ansible that are there, and are not as
 	// this package writes them. They are taken for absent.
-	Rejected []string
+	Rejected []string `json:",omitzero"`
 }
 
 // Read reads the record in a status. It is the only reader: nothing else of
@@ -71,8 +58,8 @@ type Record struct {
 func Read(st map[string]any) Record {
 	var r Record
 	ansible := mapAt(st, "ansible")
-	r.Held = isHeld(st) || ansible[keptHeld] == true
-	r.NotWatched = saysNotWatched(ansible) || ansible[keptNotWatched] == true
+	r.Held = isHeld(st)
+	r.NotWatched = saysNotWatched(ansible)
 	if v, there := ansible[partLast]; there {
 		if last, ok := readRun(v); ok {
 			r.Last = &last
@@ -107,53 +94,24 @@ func Read(st map[string]any) Record {
 	return r
 }
 
-// Recorded is the part of a status that [Read] reads, of bounded size: Read
-// returns the same for it as for st, but that rejected parts are false.
-func Recorded(st map[string]any) map[string]any {
-	ansible := maps.Clone(mapAt(st, "ansible"))
-	maps.DeleteFunc(ansible, func(part string, _ any) bool {
-		return part != partLast && part != partActive && part != partDependents && part != partHandled
-	})
-	record := Read(st)
-	if len(ansible) == 0 && !record.Held && !record.NotWatched && record.Ended == "" {
-		return map[string]any{}
+// Pack is the record as a text that [Unpack] reads, of bounded size. It is empty for a record that cannot be
+// packed: the forms of its fields rule that out.
+func (r Record) Pack() string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return ""
 	}
-	if ansible == nil {
-		ansible = map[string]any{}
-	}
-	for _, part := range record.Rejected {
-		ansible[part] = false
-	}
-	if record.Held {
-		ansible[keptHeld] = true
-	}
-	if record.NotWatched {
-		ansible[keptNotWatched] = true
-	}
-	if record.Ended != "" {
-		ansible[keptEnded], ansible[keptOf] = string(record.Ended), record.EndedGeneration
-	}
-	for _, part := range []string{partLast, partActive} {
-		if run := maps.Clone(mapAt(ansible, part)); run != nil {
-			maps.DeleteFunc(run, func(field string, _ any) bool { return !slices.Contains(runFields(), field) })
-			if wait := maps.Clone(mapAt(run, "wait")); wait != nil {
-				maps.DeleteFunc(wait, func(field string, _ any) bool { return !slices.Contains(waitFields(), field) })
-				run["wait"] = wait
-			}
-			ansible[part] = run
-		}
-	}
-	return map[string]any{"ansible": ansible}
+	return string(text)
 }
 
-// runFields are those of a run that are read.
-func runFields() []string {
-	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts", "losses", "references"}
-}
-
-// waitFields are those of a wait.
-func waitFields() []string {
-	return []string{"apiVersion", "kind", "namespace", "name", "for", "since", "until"}
+// Unpack reads what [Record.Pack] has written, and nothing else: what an object's author may have
+// written is for [Read]. Any other text is an empty record.
+func Unpack(text string) Record {
+	var r Record
+	if json.Unmarshal([]byte(text), &r) != nil {
+		return Record{}
+	}
+	return r
 }
 
 // discardRejected removes from a status of the caller's what Read rejects.

@@ -106,12 +106,11 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 				if !slices.Equal(got.Rejected, []string{part}) {
 					t.Errorf("%s: rejected %v", name, got.Rejected)
 				}
-				if diff := cmp.Diff(got, Read(Recorded(st))); diff != "" {
-					t.Errorf("%s: what is kept reads differently:\n%s", name, diff)
+				if diff := cmp.Diff(got, Unpack(got.Pack())); diff != "" {
+					t.Errorf("%s: what is packed reads differently:\n%s", name, diff)
 				}
-				kept, err := json.Marshal(Recorded(st))
-				if err != nil || len(kept) > 2000 {
-					t.Errorf("%s: %d bytes are kept, %v", name, len(kept), err)
+				if packed := got.Pack(); len(packed) > 2000 {
+					t.Errorf("%s: %d bytes are packed", name, len(packed))
 				}
 				// It is gone with the next write.
 				if next := Read(Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(3)}, false, at(3))); len(next.Rejected) > 0 {
@@ -131,7 +130,7 @@ func TestRead_References(t *testing.T) {
 	ended := success(7)
 	ended.References = []string{Reference("v1", "Node", "", "a"), Reference("apps/v1", "Deployment", "shop", "web.1:2")}
 	st := Conclude(map[string]any{}, ended, 0, at(9))
-	if diff := cmp.Diff(ended.References, Read(Recorded(st)).Last.References); diff != "" {
+	if diff := cmp.Diff(ended.References, Unpack(Read(st).Pack()).Last.References); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
 	}
 	if text := Reference("v1", "Secret", "a", "../b"); text != "" {
@@ -145,11 +144,12 @@ func TestRead_Wait(t *testing.T) {
 	parked.Wait = &wait
 	st := Conclude(nil, parked, 0, at(2))
 	mapAt(mapAt(mapAt(st, "ansible"), partLast), "wait")["more"] = strings.Repeat("a", 1<<20)
-	if got := Read(Recorded(st)); got.Last == nil || got.Last.Wait == nil || *got.Last.Wait != wait {
+	packed := Read(st).Pack()
+	if got := Unpack(packed); got.Last == nil || got.Last.Wait == nil || *got.Last.Wait != wait {
 		t.Errorf("read %+v", got)
 	}
-	if kept, err := json.Marshal(Recorded(st)); err != nil || len(kept) > 2000 {
-		t.Errorf("%d bytes are kept, %v", len(kept), err)
+	if len(packed) > 2000 {
+		t.Errorf("%d bytes are packed", len(packed))
 	}
 	wait.Namespace = ""
 	if got := Read(Conclude(nil, parked, 0, at(2))); got.Last == nil || *got.Last.Wait != wait {
@@ -174,27 +174,25 @@ func TestRead_HowARunHasEndedWithoutARecord(t *testing.T) {
 		want Result
 		of   int64
 	}{
-		"new":                           {nil, "", 0},
-		"held":                          {Hold(nil, 7, "created", time.Time{}, nil, at(1)), "", 0},
-		"in its first run":              {begun(nil), "", 0},
-		"succeeded":                     {Conclude(begun(nil), success(7), 0, at(2)), Succeeded, 7},
-		"failed":                        {Conclude(begun(nil), failing, 0, at(2)), Failed, 7},
-		"cut short":                     {Conclude(begun(nil), cut, 0, at(2)), "", 0},
-		"in a later run":                {begun(Conclude(begun(nil), success(7), 0, at(2))), "", 0},
-		"ansible-operator's success":    {incumbent("True", "Successful"), Succeeded, 0},
-		"ansible-operator's failure":    {incumbent("False", "Running"), Failed, 0},
-		"ansible-operator's run":        {incumbent("True", "Running"), "", 0},
-		"another's condition":           {incumbent("True", "Whatever"), "", 0},
-		"written into status.ansible":   {map[string]any{"ansible": map[string]any{keptEnded: "Great", keptOf: "7"}}, "", 0},
-		"an object in status.ansible":   {map[string]any{"ansible": map[string]any{keptEnded: map[string]any{}}}, "", 0},
-		"conditions that are no list":   {map[string]any{"conditions": "x"}, "", 0},
-		"what stands in status.ansible": {map[string]any{"ansible": map[string]any{keptEnded: "Failed", keptOf: int64(3)}}, Failed, 3},
+		"new":                         {nil, "", 0},
+		"held":                        {Hold(nil, 7, "created", time.Time{}, nil, at(1)), "", 0},
+		"in its first run":            {begun(nil), "", 0},
+		"succeeded":                   {Conclude(begun(nil), success(7), 0, at(2)), Succeeded, 7},
+		"failed":                      {Conclude(begun(nil), failing, 0, at(2)), Failed, 7},
+		"cut short":                   {Conclude(begun(nil), cut, 0, at(2)), "", 0},
+		"in a later run":              {begun(Conclude(begun(nil), success(7), 0, at(2))), "", 0},
+		"ansible-operator's success":  {incumbent("True", "Successful"), Succeeded, 0},
+		"ansible-operator's failure":  {incumbent("False", "Running"), Failed, 0},
+		"ansible-operator's run":      {incumbent("True", "Running"), "", 0},
+		"another's condition":         {incumbent("True", "Whatever"), "", 0},
+		"conditions that are no list": {map[string]any{"conditions": "x"}, "", 0},
 	} {
 		if ansible := mapAt(tc.st, "ansible"); ansible[partLast] != nil || ansible[partActive] != nil {
 			delete(tc.st, "ansible")
 		}
-		for what, st := range map[string]map[string]any{"": tc.st, ", as it is kept": Recorded(tc.st)} {
-			if got := Read(st); got.Ended != tc.want || got.EndedGeneration != tc.of {
+		read := Read(tc.st)
+		for what, got := range map[string]Record{"": read, ", packed": Unpack(read.Pack())} {
+			if got.Ended != tc.want || got.EndedGeneration != tc.of {
 				t.Errorf("%s%s: %q of generation %d, want %q of %d", name, what, got.Ended, got.EndedGeneration, tc.want, tc.of)
 			}
 		}

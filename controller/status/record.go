@@ -54,67 +54,67 @@ const (
 // Run is the record of one finished run: status.ansible.lastRun.
 type Run struct {
 	// ID is the run's identifier and the name of its artifacts: a UUID.
-	ID string
+	ID string `json:",omitzero"`
 	// Cause says why it ran: created, changed, content, period, …, and Trigger what has
 	// caused it, at most [MaxTrigger] bytes; empty where there is no more to say.
-	Cause, Trigger string
+	Cause, Trigger string `json:",omitzero"`
 	// Mode is [ModeCheck] for a check, and empty for a run that was applied. Drifted is
 	// true for a check that succeeded and would have changed something; Drift says what,
 	// in at most [MaxDrift] bytes, and is not read back.
-	Mode    string
-	Drifted bool
-	Drift   string
+	Mode    string `json:",omitzero"`
+	Drifted bool   `json:",omitzero"`
+	Drift   string `json:",omitzero"`
 	// Generation is the object's generation that it ran for.
-	Generation int64
+	Generation int64 `json:",omitzero"`
 	// Fingerprint identifies its inputs. Inputs is what is kept of each of them, as package
 	// fingerprint packs it, for saying later which have changed; empty where that is not known.
-	Fingerprint, Inputs string
+	Fingerprint, Inputs string `json:",omitzero"`
 	// Started and Finished enclose it; microseconds are kept.
-	Started, Finished time.Time
-	Result            Result
+	Started, Finished time.Time `json:",omitzero"`
+	Result            Result    `json:",omitzero"`
 	// Reason and Message are the verdict's. The message is empty on success, and
 	// is not read back.
-	Reason, Message string
+	Reason, Message string `json:",omitzero"`
 	// Permanent is true where the same inputs cannot succeed (recorded for [Run.RefusesInput] only).
-	Permanent bool
-	Counts    Counts
+	Permanent bool   `json:",omitzero"`
+	Counts    Counts `json:",omitzero"`
 	// Executor says how the run was made, and Modules counts its modules by how they
 	// were executed: forked, or why not. Both are empty for a run that did not take
 	// place.
-	Executor string
-	Modules  map[string]int64
+	Executor string           `json:",omitzero"`
+	Modules  map[string]int64 `json:",omitzero"`
 	// FailedTask is the task that decided a failure; nil where there is none.
-	FailedTask *Task
+	FailedTask *Task `json:",omitzero"`
 	// RequeueAfter is the wish of the run for the time until the next one; 0 if none.
-	RequeueAfter time.Duration
+	RequeueAfter time.Duration `json:",omitzero"`
 	// Handled is the value of the annotation reconcile-at when the run began
 	// (status.ansible.lastHandledReconcileAt); empty if there was none.
-	Handled string
+	Handled string `json:",omitzero"`
 	// Wait is what the object waits for, where the run has parked it; nil where it has
 	// not. Only a run that succeeded has one.
-	Wait *Wait
+	Wait *Wait `json:",omitzero"`
 	// Pruned counts the objects that were removed because the run has not touched them; it
 	// is not read back.
-	Pruned int64
+	Pruned int64 `json:",omitzero"`
 	// Attempts counts the consecutive runs that failed, this one included.
-	Attempts int64
+	Attempts int64 `json:",omitzero"`
 	// Losses counts the consecutive runs of the generation that were lost, this one included; 0 if this one was not.
-	Losses int64
+	Losses int64 `json:",omitzero"`
 	// Dependents are the resources of the objects that this object owns
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
 	// The first [maxDependents] are recorded.
-	Dependents []string
+	Dependents []string `json:",omitzero"`
 	// References are the objects that a command has named, each as [Reference] writes it; the
 	// first [MaxReferences] are recorded.
-	References []string
+	References []string `json:",omitzero"`
 	// Loop says what keeps starting runs of the object, at most 1 KiB; empty if nothing does.
 	// It is not read back.
-	Loop string
+	Loop string `json:",omitzero"`
 	// Warnings are things that the author of the object should know.
-	Warnings []string
+	Warnings []string `json:",omitzero"`
 	// Localhost are the counts of ansibleResult, Completed its completion.
-	Localhost Counts
-	Completed time.Time
+	Localhost Counts    `json:",omitzero"`
+	Completed time.Time `json:",omitzero"`
 }
 
 // MaxTrigger is how long the text of a trigger is at most, in bytes.
