@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"path"
@@ -79,9 +80,15 @@ type Session struct {
 const (
 	// sendTimeout is how long a container may take to send one request.
 	sendTimeout = 5 * time.Minute
-	// fileBytes are what a file counts beside its content.
-	fileBytes = 512
+	// A file takes whole blocks of the disk, and a place in its directory.
+	blockBytes = 4096
+	fileBytes  = 512
 )
+
+// taken is what a file of a size takes of the disk, at least, in bytes.
+func taken(size int64) int64 {
+	return (size+blockBytes-1)/blockBytes*blockBytes + fileBytes
+}
 
 // reading bounds the time for the request that is received from now on; nil is none.
 func (s *Session) reading(c *http.ResponseController) {
@@ -182,7 +189,7 @@ func (s *Session) readHave(command bool) error {
 			counters = append(counters, n)
 		}
 		if info, err := entry.Info(); err == nil { // else it is gone
-			s.bytes += info.Size() + fileBytes
+			s.bytes += taken(info.Size())
 		}
 	}
 	slices.Sort(counters)
@@ -318,9 +325,9 @@ func (s *Session) receive(body io.Reader) error {
 			return errRefused
 		}
 		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one before.
-		grows := header.Size + fileBytes
+		grows := taken(min(header.Size, math.MaxInt64/2))
 		if before, err := s.dir.Lstat(place); err == nil {
-			grows -= before.Size() + fileBytes
+			grows -= taken(before.Size())
 		}
 		if s.limit > 0 && (header.Size < 0 || grows > s.limit-s.bytes) {
 			s.over = true

@@ -20,7 +20,7 @@ func unknown([sha256.Size]byte) Place { return Nowhere }
 func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
-	req.Files, req.MaxBytes = nil, 1000
+	req.Files, req.MaxBytes = nil, 4000
 	if err := runner.CreateMirror(req); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(again.Close)
-	if want := int64(1 + fileBytes); again.bytes != want {
+	if want := int64(blockBytes + fileBytes); again.bytes != want {
 		t.Errorf("the next operator counts %d bytes, want the %d that are there", again.bytes, want)
 	}
 	if _, err := os.Stat(filepath.Join(req.Dir, runner.OutcomeFile)); !os.IsNotExist(err) {
