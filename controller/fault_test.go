@@ -132,6 +132,36 @@ func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 	}
 }
 
+// What others have written into the status of one object, so that no condition fits beside it, costs only that object its conditions.
+func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	keep, most := true, int64(7)
+	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", XPreserveUnknownFields: &keep},
+			"status": {Type: "object", XPreserveUnknownFields: &keep, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"conditions": {Type: "array", MaxItems: &most, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &keep,
+				}}},
+			}},
+		},
+	})), testenv.Namespace(t, cfg)
+	var others []any
+	for _, kind := range []string{"A", "B", "C", "D"} {
+		others = append(others, map[string]any{"type": kind, "status": "True"})
+	}
+	full := create(t, c, object(gvk, ns, "full", map[string]any{}))
+	full.Object["status"] = map[string]any{"conditions": others}
+	must.Do(t, c.Status().Update(t.Context(), full))
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	eventually(t, "the success is shown", func() bool { return condition(get(t, c, full), status.Successful)["status"] == "True" })
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
+}
+
 // A field named like the cache's digest is a field like any other.
 func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	t.Parallel()

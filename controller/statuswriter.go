@@ -90,9 +90,7 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	if ofSchema(err) && !r.legacy.Load() {
 		// A schema made for ansible-operator may list the conditions it allows.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
-			r.legacy.Store(true)
-			r.log.Info("The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; "+
-				"only Running, Successful and Failure are written from now on", "gvk", r.gvk.String(), "error", err.Error())
+			r.noticeLegacy(obj, before, err)
 			err = nil
 		}
 	}
@@ -103,6 +101,19 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	}
 	r.countWrite(moment, err)
 	return err
+}
+
+// noticeLegacy takes the refusal of a status for one of the whole kind, unless others have written into the status
+// before: it may be for what they wrote.
+func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[string]any, err error) {
+	const refused = "The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; " +
+		"only Running, Successful and Failure are written"
+	if !status.IsOwn(before) {
+		r.log.V(1).Info(refused+" for this object", "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err.Error())
+		return
+	}
+	r.legacy.Store(true)
+	r.log.Info(refused+" from now on", "gvk", r.gvk.String(), "error", err.Error())
 }
 
 // countWrite counts a write, but not one that met another client's, which is tried again, or
