@@ -128,50 +128,36 @@ func (r *reconciler) foreign(uid types.UID) bool {
 
 // informer is what keeps the objects of a kind up to date that are of the shard, and no others.
 func (s *Shard) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(&share{toolscache.ToListerWatcherWithContext(lw), s.Has}, of, resync, by)
+	return toolscache.NewSharedIndexInformer(share(toolscache.ToListerWatcherWithContext(lw), s.Has), of, resync, by)
 }
 
-// share lists and watches the objects of a shard. The API server knows no shards: what is of
+// share lists and watches the objects of a shard, those that has is true for. The API server knows no shards: what is of
 // others is dropped as it comes. The UID of an object never changes, so that none comes or
 // goes but with its creation and its deletion.
-type share struct {
-	toolscache.ListerWatcherWithContext
-	has func(types.UID) bool
-}
-
-// List implements [toolscache.ListerWatcher].
-func (s *share) List(options metav1.ListOptions) (runtime.Object, error) {
-	return s.ListWithContext(context.Background(), options)
-}
-
-// Watch implements [toolscache.ListerWatcher].
-func (s *share) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return s.WatchWithContext(context.Background(), options)
-}
-
-// ListWithContext implements [toolscache.ListerWithContext].
-func (s *share) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	is, err := s.ListerWatcherWithContext.ListWithContext(ctx, options)
-	if err != nil {
-		return nil, err
+func share(all toolscache.ListerWatcherWithContext, has func(types.UID) bool) *toolscache.ListWatch {
+	return &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			is, err := all.ListWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			list, ok := is.(*unstructured.UnstructuredList)
+			if !ok {
+				return nil, fmt.Errorf("a list of a shard is a %T", is)
+			}
+			list.Items = slices.DeleteFunc(list.Items, func(obj unstructured.Unstructured) bool { return !has(obj.GetUID()) })
+			return list, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			is, err := all.WatchWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			w := &shareWatch{all: is, events: make(chan watch.Event), stopped: make(chan struct{})}
+			go w.forward(has)
+			return w, nil
+		},
 	}
-	list, ok := is.(*unstructured.UnstructuredList)
-	if !ok {
-		return nil, fmt.Errorf("a list of a shard is a %T", is)
-	}
-	list.Items = slices.DeleteFunc(list.Items, func(obj unstructured.Unstructured) bool { return !s.has(obj.GetUID()) })
-	return list, nil
-}
-
-// WatchWithContext implements [toolscache.WatcherWithContext].
-func (s *share) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	all, err := s.ListerWatcherWithContext.WatchWithContext(ctx, options)
-	if err != nil {
-		return nil, err
-	}
-	w := &shareWatch{all: all, events: make(chan watch.Event), stopped: make(chan struct{})}
-	go w.forward(s.has)
-	return w, nil
 }
 
 // shareWatch passes on the events of a shard, and those that are of no object. It ends with

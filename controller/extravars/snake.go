@@ -1,12 +1,15 @@
 package extravars
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // ToSnake converts a key of a spec to the name of its variable, exactly as the
 // ansible-operator does: its odd results (URL → __url, HTTPS → http_s) are names that
 // roles rely on. A key that is empty or all spaces gives the empty string.
 func ToSnake(s string) string {
-	s = strings.Trim(spaceNumbers(s), " ")
+	s = strings.Trim(digitsBetweenLetters.ReplaceAllString(s, "$1 $2 $3"), " ")
 	if s == "" {
 		return ""
 	}
@@ -26,40 +29,9 @@ func ToSnake(s string) string {
 	return prefix + joined
 }
 
-// spaceNumbers sets blanks around digits that stand between letters and are
-// followed by a letter and further digits: a1b2 → "a 1 b2". It is the
-// ansible-operator's ([a-zA-Z])(\d+)([a-zA-Z](\d+)) → "$1 $2 $3", without the cost of
-// a regular expression for each key of a large object.
-func spaceNumbers(s string) string {
-	var out strings.Builder
-	done := 0
-	for i := 0; i < len(s); {
-		first := digitsEnd(s, i+1)
-		if !isLetter(s[i]) || first == i+1 || first == len(s) || !isLetter(s[first]) {
-			i++
-			continue
-		}
-		second := digitsEnd(s, first+1)
-		if second == first+1 {
-			i++
-			continue
-		}
-		out.WriteString(s[done:i+1] + " " + s[i+1:first] + " " + s[first:second])
-		i, done = second, second
-	}
-	if done == 0 {
-		return s
-	}
-	return out.String() + s[done:]
-}
-
-// digitsEnd returns the end of the run of digits that begins at i.
-func digitsEnd(s string, i int) int {
-	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-		i++
-	}
-	return i
-}
+// digitsBetweenLetters are those that are followed by a letter and further digits:
+// a1b2 becomes "a 1 b2".
+var digitsBetweenLetters = regexp.MustCompile(`([a-zA-Z])(\d+)([a-zA-Z]\d+)`)
 
 // separateAcronym makes the first occurrence of an acronym a word of its own,
 // with its plural s.
@@ -117,6 +89,5 @@ func splitWords(s string) []string {
 	return words
 }
 
-func isLetter(b byte) bool { return isUpper(rune(b)) || isLower(rune(b)) }
-func isUpper(r rune) bool  { return r >= 'A' && r <= 'Z' }
-func isLower(r rune) bool  { return r >= 'a' && r <= 'z' }
+func isUpper(r rune) bool { return r >= 'A' && r <= 'Z' }
+func isLower(r rune) bool { return r >= 'a' && r <= 'z' }

@@ -12,11 +12,12 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/net/netutil"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -81,12 +82,8 @@ type found struct {
 func New(local *runner.Runner, opts Options) *Executor {
 	e := &Executor{
 		Runner: local, opts: opts, ready: make(chan struct{}), drained: make(chan struct{}), found: map[string]found{},
-		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
-			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
-		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
-		jobs: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*batchv1.JobList, error) {
-			return opts.Client.BatchV1().Jobs(opts.Namespace).List(ctx, o)
-		}, opts.Client.BatchV1().Jobs(opts.Namespace).Watch, &batchv1.Job{}),
+		pods: coreinformers.NewFilteredPodInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
+		jobs: batchinformers.NewFilteredJobInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
 	}
 	e.hub = remote.NewHub(e.place)
 	return e

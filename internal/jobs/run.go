@@ -12,9 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rolewright/rolewright/runner"
@@ -287,23 +285,15 @@ func (e *Executor) podOf(id string) *corev1.Pod {
 	return last
 }
 
-// informer watches what bears the label of a run, in the namespace of Jobs.
-func informer[T runtime.Object](opts Options, list func(context.Context, metav1.ListOptions) (T, error),
-	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), of runtime.Object,
-) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = runLabel
-			return list(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = runLabel
-			return watches(ctx, o)
-		},
-	}, of, 0, cache.Indexers{
+// ofRuns has an informer watch what bears the label of a run, and no other objects.
+func ofRuns(o *metav1.ListOptions) { o.LabelSelector = runLabel }
+
+// byRun are the indexes by which the Pods and Jobs of runs are found.
+func byRun() cache.Indexers {
+	return cache.Indexers{
 		runLabel:         by(func(obj metav1.Object) string { return obj.GetLabels()[runLabel] }),
 		digestAnnotation: by(func(obj metav1.Object) string { return obj.GetAnnotations()[digestAnnotation] }),
-	})
+	}
 }
 
 func by(key func(metav1.Object) string) cache.IndexFunc {

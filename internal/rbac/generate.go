@@ -219,13 +219,7 @@ func (g *generator) scan(i int, w watches.Watch) error {
 
 // command reads the comments of a command, or of the script that its first argument names.
 func (g *generator) command(w watches.Watch, c *watches.Command) error {
-	files, what := c.Files(), "command "+filepath.Base(c.Path)
-	if c.Chart != nil {
-		// Helm keeps releases in Secrets. What a chart makes depends on its values.
-		files, what = []string{filepath.Join(c.Chart.Dir, "Chart.yaml")}, "chart "+filepath.Base(c.Chart.Dir)
-		g.out.Needs.Add(Need{Resource: "secrets", Namespaced: true}, "get", "list", "create", "update", "patch", "delete")
-	}
-	for _, file := range files {
+	for _, file := range c.Files() {
 		directs, known, err := tasks.OfProgram(file)
 		if err != nil {
 			return fmt.Errorf("read the command of the watch of %s: %w", w.GVK, err)
@@ -236,9 +230,9 @@ func (g *generator) command(w watches.Watch, c *watches.Command) error {
 		}
 	}
 	g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
-		"what the %s of the watch of %s asks the API server for: list it in comments such as \"# rolewright:rbac apps deployments get,patch\", "+
+		"what the command %s of the watch of %s asks the API server for: list it in comments such as \"# rolewright:rbac apps deployments get,patch\", "+
 			"or record it with \"run --record-api-calls\", and give the record with --api-calls",
-		what, w.GVK)
+		filepath.Base(c.Path), w.GVK)
 	return nil
 }
 

@@ -13,7 +13,6 @@ const (
 	interrupted = "Interrupted"
 
 	reasonTimedOut = "TimedOut"
-	reasonLost     = "Lost"
 	causeDeleted   = "deleted"
 )
 
