@@ -8,10 +8,10 @@ type jobMetrics struct {
 	refused     *prometheus.CounterVec
 }
 
-func newJobMetrics() jobMetrics {
+func newJobMetrics(l *list) jobMetrics {
 	return jobMetrics{
-		connections: gauge("rolewright_job_connections", "How many connections the Pods of runs have to the operator (executor job)."),
-		refused: counter("rolewright_job_connections_limited_total",
+		connections: l.gauge("rolewright_job_connections", "How many connections the Pods of runs have to the operator (executor job)."),
+		refused: l.counter("rolewright_job_connections_limited_total",
 			"Connections of Pods of runs that were refused, or after which a further one had to wait, since there were as many as there may be (executor job)."),
 	}
 }

@@ -48,6 +48,7 @@ const (
 // A Recorder is a [prometheus.Collector]: after [New], the registerer's Unregister
 // removes it again.
 type Recorder struct {
+	all list
 	runMetrics
 	proxyMetrics
 
@@ -96,37 +97,40 @@ func (r *Recorder) orNone() *Recorder {
 }
 
 func unregistered() *Recorder {
-	return &Recorder{
-		runMetrics: newRunMetrics(), proxyMetrics: newProxyMetrics(),
-		buildInfo: gauge("ansible_operator_build_info",
+	var l list
+	r := &Recorder{
+		runMetrics: newRunMetrics(&l), proxyMetrics: newProxyMetrics(&l),
+		buildInfo: l.gauge("ansible_operator_build_info",
 			"Always 1; the labels say which release and commit runs.", "commit", "version"),
-		reconcileResult: gauge("ansible_operator_reconcile_result",
+		reconcileResult: l.gauge("ansible_operator_reconcile_result",
 			"Reconciles that ended, by result. A counter that is exposed as a gauge.", "GVK", "result"),
-		reconciles: histogram("ansible_operator_reconciles",
+		reconciles: l.histogram("ansible_operator_reconciles",
 			"How long whole reconciles took, in seconds.", reconcileBuckets(), "GVK"),
-		createdAt: gauge("resource_created_at_seconds",
+		createdAt: l.gauge("resource_created_at_seconds",
 			"When a watched object was created, in Unix time.", "group", "version", "kind", "namespace", "name"),
-		phases: histogram("rolewright_phase_duration_seconds",
+		phases: l.histogram("rolewright_phase_duration_seconds",
 			"How long each phase of a reconcile took.", phaseBuckets(), "group", "kind", "phase"),
-		rejected: counter("rolewright_status_rejected_total",
+		rejected: l.counter("rolewright_status_rejected_total",
 			"Parts of status.ansible that were ignored because another client has changed them.",
 			"group", "version", "kind", "part"),
-		scraped: newScraped(), shards: newShardMetrics(), jobs: newJobMetrics(), webhooks: newWebhooks(),
-		statusWrites: counter("rolewright_status_writes_total",
+		scraped: newScraped(), shards: newShardMetrics(&l), jobs: newJobMetrics(&l), webhooks: newWebhooks(&l),
+		statusWrites: l.counter("rolewright_status_writes_total",
 			"Writes of an object's status, by the moment of the run and their result.",
 			"group", "kind", "moment", "result"),
-		decisions: counter("rolewright_decisions_total",
+		decisions: l.counter("rolewright_decisions_total",
 			"Decisions whether a run is due.", "group", "kind", "decision"),
-		kindReady: gauge("rolewright_kind_ready",
+		kindReady: l.gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.", "group", "version", "kind"),
-		unwatched: gauge("rolewright_references_unwatched", "1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.", "group", "version", "kind", "resource"),
-		broken: gauge("rolewright_content_broken",
+		unwatched: l.gauge("rolewright_references_unwatched", "1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.", "group", "version", "kind", "resource"),
+		broken: l.gauge("rolewright_content_broken",
 			"1 while changed content or a changed watches file cannot be used and the one before stays in use (--watch-content), else 0."),
-		artifactRuns: gauge("rolewright_artifact_runs",
+		artifactRuns: l.gauge("rolewright_artifact_runs",
 			"Finished runs whose artifacts are kept."),
-		artifactBytes: gauge("rolewright_artifact_bytes",
+		artifactBytes: l.gauge("rolewright_artifact_bytes",
 			"How much of the disk the finished runs take whose artifacts are kept."),
 	}
+	r.all = append(l, &r.scraped)
+	return r
 }
 
 // reconcileBuckets are ansible-operator's, 5 ms to 10 s, and more above them:
@@ -142,35 +146,36 @@ func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
-func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+// list is what a Recorder is made of.
+type list []prometheus.Collector
+
+func (l *list) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return added(l, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
 }
 
-func counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+func (l *list) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return added(l, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }
 
-func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+func (l *list) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return added(l, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
 }
 
-func (r *Recorder) collectors() []prometheus.Collector {
-	return slices.Concat(r.runMetrics.collectors(), r.proxyMetrics.collectors(), []prometheus.Collector{
-		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt, r.phases, r.rejected, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken,
-		r.shards.all, r.shards.held, r.shards.objects, r.shards.handovers, r.jobs.connections, r.jobs.refused, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
-	})
+func added[T prometheus.Collector](l *list, c T) T {
+	*l = append(*l, c)
+	return c
 }
 
 // Describe implements [prometheus.Collector].
 func (r *Recorder) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range r.collectors() {
+	for _, c := range r.all {
 		c.Describe(ch)
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range r.collectors() {
+	for _, c := range r.all {
 		c.Collect(ch)
 	}
 }

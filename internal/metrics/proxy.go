@@ -10,22 +10,18 @@ type proxyMetrics struct {
 	userFull       *prometheus.CounterVec
 }
 
-func newProxyMetrics() proxyMetrics {
+func newProxyMetrics(l *list) proxyMetrics {
 	return proxyMetrics{
-		proxyRequests: counter("rolewright_proxy_requests_total",
+		proxyRequests: l.counter("rolewright_proxy_requests_total",
 			"Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.",
 			"verb", "kind", "outcome"),
-		proxyAnonymous: gauge("rolewright_proxy_anonymous",
+		proxyAnonymous: l.gauge("rolewright_proxy_anonymous",
 			"1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0."),
-		anonymous: counter("rolewright_proxy_anonymous_requests_total",
+		anonymous: l.counter("rolewright_proxy_anonymous_requests_total",
 			"Requests without a token that the API proxy let in."),
-		userFull: counter("rolewright_user_metrics_refused_total",
+		userFull: l.counter("rolewright_user_metrics_refused_total",
 			"Metrics of roles that were refused because a limit was reached."),
 	}
-}
-
-func (m *proxyMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.proxyRequests, m.proxyAnonymous, m.anonymous, m.userFull}
 }
 
 // ProxyRequest counts one request of a run to the API server.

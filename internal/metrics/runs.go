@@ -19,52 +19,46 @@ type runMetrics struct {
 	failing                                       places
 }
 
-func newRunMetrics() runMetrics {
+func newRunMetrics(l *list) runMetrics {
 	return runMetrics{
 		failing: places{known: map[string]struct{}{}},
-		runs: counter("rolewright_runs_total",
+		runs: l.counter("rolewright_runs_total",
 			"Runs that ended or could not begin, by what started them and how they ended.",
 			"group", "version", "kind", "cause", "reason"),
-		executors: counter("rolewright_runs_by_executor_total",
+		executors: l.counter("rolewright_runs_by_executor_total",
 			"Runs that took place, by executor: warm (a forked playbook), runner (a new Python), job (a Pod), command (a command or chart) or handler (Go code).",
 			"group", "version", "kind", "executor"),
-		modules: counter("rolewright_modules_total",
+		modules: l.counter("rolewright_modules_total",
 			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
 			"group", "version", "kind", "way"),
-		tasks: counter("rolewright_tasks_total",
+		tasks: l.counter("rolewright_tasks_total",
 			"Tasks of forked runs, by why they needed a worker process of their own (action, option, plugin, template, …); none: they needed no worker.",
 			"group", "version", "kind", "way"),
-		warmReady: gauge("rolewright_warm_ready",
+		warmReady: l.gauge("rolewright_warm_ready",
 			"1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain."),
-		lineDiffers: gauge("rolewright_warm_line_differs",
+		lineDiffers: l.gauge("rolewright_warm_line_differs",
 			"1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then, or where rolewright_warm_ready is 1 all their tasks have workers.", "name"),
-		runLimit: gauge("rolewright_runs_limit",
+		runLimit: l.gauge("rolewright_runs_limit",
 			"Temporary limit of runs at a time while forks come late; 0 while there is none."),
-		shortMemory: gauge("rolewright_runs_wait_for_memory",
+		shortMemory: l.gauge("rolewright_runs_wait_for_memory",
 			"1 while runs wait because the container may not have the memory for one more, else 0."),
-		inFlight: gauge("rolewright_runs_in_flight", "Runs in progress.", "group", "version", "kind"),
-		waits: histogram("rolewright_run_wait_seconds",
+		inFlight: l.gauge("rolewright_runs_in_flight", "Runs in progress.", "group", "version", "kind"),
+		waits: l.histogram("rolewright_run_wait_seconds",
 			"How long runs waited from when they were due until they started, by what started them.",
 			waitBuckets(), "group", "version", "kind", "cause"),
-		memory: histogram("rolewright_run_memory_bytes",
+		memory: l.histogram("rolewright_run_memory_bytes",
 			"The most memory that the processes of a run were seen to take together, by how the run was made.",
 			memoryBuckets(), "group", "version", "kind", "executor"),
-		cpu:    counter("rolewright_run_cpu_seconds_total", "The CPU that runs have taken, by how they were made.", "group", "version", "kind", "executor"),
-		lost:   counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
-		pruned: counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
-		loops: counter("rolewright_loops_total",
+		cpu:    l.counter("rolewright_run_cpu_seconds_total", "The CPU that runs have taken, by how they were made.", "group", "version", "kind", "executor"),
+		lost:   l.counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
+		pruned: l.counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
+		loops: l.counter("rolewright_loops_total",
 			"Runs beyond the tenth in a row that changes by other clients, or by the object's own role, have started.", "group", "version", "kind"),
-		failures: counter("rolewright_task_failures_total",
+		failures: l.counter("rolewright_task_failures_total",
 			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
 			"group", "version", "kind", "task"),
-		events: counter("rolewright_run_events_total",
+		events: l.counter("rolewright_run_events_total",
 			"Job events of all runs, by what became of them.", "result"),
-	}
-}
-
-func (m *runMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		m.runs, m.executors, m.modules, m.tasks, m.warmReady, m.lineDiffers, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
 	}
 }
 

@@ -9,12 +9,12 @@ type shardMetrics struct {
 	handovers          *prometheus.CounterVec
 }
 
-func newShardMetrics() shardMetrics {
+func newShardMetrics(l *list) shardMetrics {
 	return shardMetrics{
-		all:       gauge("rolewright_shards", "How many shards there are, of all replicas together (--shards); no series without the flag."),
-		held:      gauge("rolewright_shards_held", "How many shards this replica holds (--shards); no series without the flag."),
-		objects:   gauge("rolewright_shard_objects", "How many objects are in the shards that this replica holds (--shards)."),
-		handovers: counter("rolewright_shard_handovers_total", "Shards that this replica has taken, or given up (--shards).", "direction"),
+		all:       l.gauge("rolewright_shards", "How many shards there are, of all replicas together (--shards); no series without the flag."),
+		held:      l.gauge("rolewright_shards_held", "How many shards this replica holds (--shards); no series without the flag."),
+		objects:   l.gauge("rolewright_shard_objects", "How many objects are in the shards that this replica holds (--shards)."),
+		handovers: l.counter("rolewright_shard_handovers_total", "Shards that this replica has taken, or given up (--shards).", "direction"),
 	}
 }
 

@@ -20,9 +20,9 @@ const (
 	WebhookFailed WebhookResult = "failed"
 )
 
-func newWebhooks() *prometheus.HistogramVec {
+func newWebhooks(l *list) *prometheus.HistogramVec {
 	// The API server waits for 10 seconds at most, and for a conversion 30.
-	return histogram("rolewright_webhook_duration_seconds",
+	return l.histogram("rolewright_webhook_duration_seconds",
 		"How long the operator took to answer the API server, by webhook (validate, mutate or convert) and result (allowed, refused, converted, or failed: without an answer).",
 		slices.Concat(prometheus.DefBuckets, []float64{30}), "group", "kind", "webhook", "result")
 }
