@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,6 +61,8 @@ type kind struct {
 	state  error       // why the kind is not served; nil while it is
 	served *reconciler // that of the current service; nil before the first one
 	use    *use
+	// refused is set when the API server refuses a list or watch of the kind while it is served.
+	refused atomic.Bool
 }
 
 // Reasons for which a kind is not served.
@@ -67,6 +70,8 @@ var (
 	errNotStarted   = errors.New("not started")
 	errWaiting      = errors.New("not started; runs of the watch before it may go on")
 	errNotInstalled = errors.New("the kind is not installed")
+	errChanged      = errors.New("the kind has changed")
+	errNotSeen      = errors.New("changes of objects are not seen")
 )
 
 // resource is what the API server says of a kind.
@@ -215,6 +220,7 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	k.mu.Lock()
 	k.served = r
 	k.mu.Unlock()
+	k.set.showReady(r.gvk)
 	ctl, err := k.newController(r)
 	if err != nil {
 		return err
@@ -258,7 +264,7 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 		case errors.Is(err, errNotInstalled):
 			err = ErrKindGone
 		case err == nil && is != was:
-			err = fmt.Errorf("the kind has changed: %w", ErrKindGone)
+			err = fmt.Errorf("%w: %w", errChanged, ErrKindGone)
 		default:
 			err = nil
 		}
@@ -272,10 +278,11 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 // newCache has the objects of one namespace, or of all.
 func (k *kind) newCache(res resource, namespace string) (cache.Cache, error) {
 	opts := cache.Options{
-		HTTPClient:       k.http,
-		Scheme:           k.scheme,
-		Mapper:           k.mapper(res),
-		DefaultTransform: trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+		HTTPClient:               k.http,
+		Scheme:                   k.scheme,
+		Mapper:                   k.mapper(res),
+		DefaultWatchErrorHandler: k.listFails,
+		DefaultTransform:         trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:
@@ -311,8 +318,7 @@ func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
 			}
 			return log
 		},
-		// A long wait for the first list is reported through k.state, not by
-		// giving up.
+		// A first list that fails is reported by listFails, not by giving up.
 		CacheSyncTimeout: 24 * time.Hour,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 			k.opts.RetryMin, k.opts.RetryMax),
@@ -336,7 +342,7 @@ func (k *kind) report(state error) {
 	if absence(was) != absence(state) {
 		k.comesOrGoes()
 	}
-	if was != nil && state != nil && was.Error() == state.Error() {
+	if was == nil && state == nil || was != nil && state != nil && was.Error() == state.Error() {
 		return
 	}
 	var disabled notEnabledError
@@ -345,8 +351,12 @@ func (k *kind) report(state error) {
 		k.log.Info("Serving kind", "gvk", k.watch.GVK.String())
 	case errors.As(state, &disabled):
 		k.log.Info("Waiting for an API to be installed that enabledIf of the watch names", "gvk", k.watch.GVK.String(), "api", disabled.api.String())
+	case errors.Is(state, errChanged):
+		k.log.Info("Kind is served again: its scope or its status subresource has changed", "gvk", k.watch.GVK.String())
 	case errors.Is(state, errNotInstalled), errors.Is(state, ErrKindGone):
 		k.log.Info("Waiting for kind to be installed; install its CustomResourceDefinition", "gvk", k.watch.GVK.String())
+	case errors.Is(state, errNotSeen):
+		k.log.Error(state, "Kind is not served any more: its list or watch is refused", "gvk", k.watch.GVK.String())
 	case errors.Is(state, errPartly):
 		k.log.Error(state, "Kind is not served in all namespaces; it is in the others", "gvk", k.watch.GVK.String())
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -163,6 +164,78 @@ func TestKind_MissingPermission(t *testing.T) {
 	if strings.Contains(o.set.Ready().Error(), granted.Group) {
 		t.Errorf("readiness blames a kind that is served: %v", o.set.Ready())
 	}
+}
+
+// A first list that fails is why the kind is not served, and says so. Permissions that are taken away later are noticed at the
+// next list or watch, and so is that they are back.
+func TestKind_ListFails(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var broken, denied atomic.Bool
+	broken.Store(true)
+	cut := make(chan struct{})
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		lists := func(req *http.Request) bool { return broken.Load() && strings.HasSuffix(req.URL.Path, "/widgets") }
+		return failing{next: withdrawing{next: next, on: &denied, cut: cut}, hits: lists}
+	})
+	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	state := func(why string) {
+		t.Helper()
+		eventually(t, "the kind is not served: "+why, func() bool {
+			err := o.set.Ready()
+			return err != nil && strings.Contains(err.Error(), why)
+		})
+	}
+	state("list the objects: ")
+	broken.Store(false)
+	obj := awaitCondition(t, c, create(t, c, object(gvk, ns, "one", nil)), status.Ready, "True")
+	must.Be(t, "the state of the kind", nil, o.set.Ready())
+	denied.Store(true)
+	close(cut)
+	state("changes of objects are not seen: no permission: grant the operator get, list, watch")
+	denied.Store(false)
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the change is run, and the kind served", func() bool {
+		return get(t, c, obj).Object["status"].(map[string]any)["observedGeneration"] == int64(2) && o.set.Ready() == nil
+	})
+}
+
+// withdrawing stands for an API server that takes permissions away, and cuts the watches that are open.
+type withdrawing struct {
+	next http.RoundTripper
+	on   *atomic.Bool
+	cut  <-chan struct{}
+}
+
+func (f withdrawing) RoundTrip(req *http.Request) (*http.Response, error) {
+	const status, review = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`,
+		`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`
+	answer := func(code int, body string) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+		}, nil
+	}
+	of := strings.HasSuffix(req.URL.Path, "/widgets")
+	switch {
+	case f.on.Load() && of:
+		return answer(http.StatusForbidden, status)
+	case f.on.Load() && strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews"):
+		return answer(http.StatusCreated, review)
+	case of && req.URL.Query().Get("watch") != "":
+		ctx, cancel := context.WithCancel(req.Context())
+		go func() {
+			defer cancel()
+			select {
+			case <-f.cut:
+			case <-ctx.Done():
+			}
+		}()
+		req = req.WithContext(ctx)
+	}
+	return f.next.RoundTrip(req)
 }
 
 // Who may not patch the finalizer onto an object, as who has the permissions of an older operator, is told what to grant. No

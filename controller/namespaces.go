@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -139,7 +141,7 @@ func (s *service) spread(ctx context.Context, where reach) error {
 	s.settle(where, where.in...)
 	tick := time.NewTicker(s.opts.KindPollInterval)
 	defer tick.Stop()
-	for len(where.out) > 0 {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -148,13 +150,45 @@ func (s *service) spread(ctx context.Context, where reach) error {
 		for ns := range where.out {
 			if where.out[ns] = s.join(ctx, ns); where.out[ns] == nil {
 				delete(where.out, ns)
+				where.in = append(where.in, ns)
 				s.settle(where, ns)
 			}
 		}
-		s.report(where.missing())
+		if err := s.seen(ctx, where.in); ctx.Err() == nil {
+			s.report(cmp.Or(err, where.missing()))
+		}
 	}
-	<-ctx.Done()
+}
+
+// seen is an error if the API server has refused a list or watch, and the operator still may not see the objects in a
+// namespace, or cannot ask.
+func (s *service) seen(ctx context.Context, namespaces []string) error {
+	if !s.refused.Swap(false) {
+		return nil
+	}
+	for _, ns := range namespaces {
+		if err := s.may(ctx, s.r.client, s.r.res, ns); err != nil {
+			s.refused.Store(true)
+			return fmt.Errorf("%w: %w", errNotSeen, err)
+		}
+	}
 	return nil
+}
+
+// listFails is called when a list or a watch of the kind's objects has failed, which is tried again. Before the first list
+// that is why the kind is not served. Later a refusal is looked into, since nothing else tells of it.
+func (k *kind) listFails(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	k.mu.Lock()
+	served := k.state == nil || errors.Is(k.state, errPartly) || errors.Is(k.state, errNotSeen)
+	k.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case !served:
+		k.report(fmt.Errorf("list the objects: %w", err))
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		k.refused.Store(true)
+	}
 }
 
 // settle notes that the kind is served in namespaces.
