@@ -28,6 +28,7 @@ type admitted struct {
 	access *proxy.Access
 	life   *lifetime
 	log    logr.Logger
+	since  time.Time
 	// section is what the run may protect from being cut short.
 	section section
 	// progress knows which generations of the object the run itself has made.
@@ -63,7 +64,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	}
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
-		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
+		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log, since: r.now(),
 		section: r.section(s), progress: s.progress, finalizes: s.deleting,
 		restarts: r.watch.OnChange == watches.OnChangeRestart,
 	}

@@ -173,6 +173,9 @@ func (o *objects) oldest(now time.Time) metrics.Ages {
 		if !e.due.IsZero() {
 			ages.Queue = max(ages.Queue, now.Sub(e.due))
 		}
+		if e.run != nil {
+			ages.Run = max(ages.Run, now.Sub(e.run.since))
+		}
 		if e.drifted {
 			ages.Drifted++
 		}

@@ -78,9 +78,12 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 		return 0
 	}
 	eventually(t, "the change to be seen to wait", func() bool { return value("rolewright_queue_oldest_seconds") > 0 })
+	if value("rolewright_run_oldest_seconds") <= 0 {
+		t.Error("the run in progress has no age")
+	}
 	close(goOn)
 	eventually(t, "the second run, and nothing to wait", func() bool {
-		return o.exec.count() == 2 && value("rolewright_queue_oldest_seconds") == 0
+		return o.exec.count() == 2 && value("rolewright_queue_oldest_seconds") == 0 && value("rolewright_run_oldest_seconds") == 0
 	})
 	must.Do(t, c.Delete(t.Context(), obj))
 	eventually(t, "the deletion to be seen to wait", func() bool {

@@ -53,7 +53,7 @@ func newRunMetrics(l *list) runMetrics {
 		lost:   l.counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
 		pruned: l.counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
 		loops: l.counter("rolewright_loops_total",
-			"Runs beyond the tenth in a row that changes by other clients, or by the object's own role, have started.", "group", "version", "kind"),
+			"Runs from the tenth in a row on that changes by other clients, or by the object's own role, have started.", "group", "version", "kind"),
 		failures: l.counter("rolewright_task_failures_total",
 			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
 			"group", "version", "kind", "task"),

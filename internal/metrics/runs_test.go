@@ -30,6 +30,9 @@ rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="
 # HELP rolewright_rollout_stopped 1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.
 # TYPE rolewright_rollout_stopped gauge
 rolewright_rollout_stopped{group="apps.example.com",kind="Widget",version="v1"} 0
+# HELP rolewright_run_oldest_seconds For how many seconds the oldest run in progress has lasted; 0 if there is none.
+# TYPE rolewright_run_oldest_seconds gauge
+rolewright_run_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 0
 # HELP rolewright_runs_lost_total Runs of an earlier process whose end was not seen. They are retried.
 # TYPE rolewright_runs_lost_total counter
 rolewright_runs_lost_total{group="apps.example.com",kind="Widget",version="v1"} 1
@@ -43,7 +46,7 @@ rolewright_task_failures_total{group="apps.example.com",kind="Widget",task="unkn
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_deletion_oldest_seconds", "rolewright_disk_free_bytes", "rolewright_disk_size_bytes",
-		"rolewright_queue_oldest_seconds", "rolewright_rollout_stopped", "rolewright_runs_waiting", "rolewright_runs_lost_total", "rolewright_task_failures_total"); err != nil {
+		"rolewright_queue_oldest_seconds", "rolewright_run_oldest_seconds", "rolewright_rollout_stopped", "rolewright_runs_waiting", "rolewright_runs_lost_total", "rolewright_task_failures_total"); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"rolewright_run_wait_seconds", "rolewright_run_memory_bytes"} {

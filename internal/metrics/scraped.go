@@ -20,6 +20,8 @@ type Ages struct {
 	// Deletion is the longest time that an object has been in deletion without the
 	// operator letting it go.
 	Deletion time.Duration
+	// Run is how long the oldest run in progress has lasted.
+	Run time.Duration
 	// Drifted is how many objects the last check has found changes for.
 	Drifted int
 }
@@ -27,7 +29,7 @@ type Ages struct {
 // add adds those of another watch of the kind.
 func (a *Ages) add(b Ages) {
 	a.Queue, a.Deletion, a.Stopped = max(a.Queue, b.Queue), max(a.Deletion, b.Deletion), a.Stopped || b.Stopped
-	a.Drifted += b.Drifted
+	a.Run, a.Drifted = max(a.Run, b.Run), a.Drifted+b.Drifted
 	for class, n := range b.Waiting {
 		a.Waiting[class] += n
 	}
@@ -39,7 +41,7 @@ type Disk struct{ Size, Free int64 }
 // scraped are the metrics that no event updates: their values are read when the
 // metrics are scraped.
 type scraped struct {
-	queue, waiting, stopped, deletion, drifted, size, free *prometheus.Desc
+	queue, waiting, stopped, deletion, run, drifted, size, free *prometheus.Desc
 
 	mu   sync.Mutex
 	ages map[schema.GroupVersionKind][]*func() Ages
@@ -61,6 +63,8 @@ func newScraped() scraped {
 			"1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.", kind...),
 		deletion: desc("rolewright_deletion_oldest_seconds",
 			"For how many seconds the oldest deletion that waits for its finalizer run has lasted; 0 if none waits.", kind...),
+		run: desc("rolewright_run_oldest_seconds",
+			"For how many seconds the oldest run in progress has lasted; 0 if there is none.", kind...),
 		drifted: desc("rolewright_drifted",
 			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
@@ -71,7 +75,7 @@ func newScraped() scraped {
 
 // Describe implements [prometheus.Collector].
 func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.drifted, s.size, s.free} {
+	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.run, s.drifted, s.size, s.free} {
 		ch <- d
 	}
 }
@@ -94,6 +98,7 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(s.stopped, oneIf(a.Stopped), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+		gauge(s.run, max(a.Run, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.drifted, float64(a.Drifted), gvk.Group, gvk.Version, gvk.Kind)
 	}
 	if s.disk == nil {

@@ -98,8 +98,8 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			},
 		},
 		"RolewrightRunStuck": {
-			map[string]string{"three hours": `workqueue_longest_running_processor_seconds{name="a-v1-controller"} 10800x120`},
-			map[string]string{"an hour": `workqueue_longest_running_processor_seconds{name="a-v1-controller"} 3600x120`},
+			map[string]string{"three hours": `rolewright_run_oldest_seconds{kind="A"} 10800x120`},
+			map[string]string{"an hour": `rolewright_run_oldest_seconds{kind="A"} 3600x120`},
 		},
 		"RolewrightFinalizerStuck": {
 			map[string]string{"an hour": `rolewright_deletion_oldest_seconds{kind="A"} 3600x120`},
@@ -120,6 +120,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 				"a leader with a server": "rolewright_warm_ready{pod=\"a\"} 0x120\nrolewright_warm_ready{pod=\"b\"} 1x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120",
 				"none is wanted":         `rolewright_runs_by_executor_total{executor="runner"} 0+1x120`,
 			},
+		},
+		"RolewrightContentBroken": {
+			map[string]string{"one of two Pods": "rolewright_content_broken{pod=\"a\"} 1x120\nrolewright_content_broken{pod=\"b\"} 0x120"},
+			map[string]string{"for a minute": "rolewright_content_broken{pod=\"a\"} 0x60 1x3 0x57"},
 		},
 		"RolewrightWebhooksFail": {
 			map[string]string{"": `rolewright_webhook_duration_seconds_count{kind="A",webhook="validate",result="failed"} 0+1x120`},
