@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,8 @@ type watched struct {
 	tried time.Time
 	pause time.Duration
 	told  bool      // that the run has begun
-	runs  time.Time // when its container was seen to run first
+	begun bool      // its container was seen to run
+	as    time.Time // since when its Pod is so
 	freed time.Time // when space was made last for what the run sends
 	phase string
 }
@@ -141,7 +143,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 		now = w.absence(ctx, job)
 	}
 	if now == "" && pod != nil && w.why == nil {
-		now = w.unheard(pod)
+		now = w.unheard(ctx, pod)
 	}
 	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
 		now = ""
@@ -157,16 +159,17 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	return false, nil
 }
 
-// unheard says what to do about a Pod that runs and asks for no leave; empty as long as that can be on its way.
-func (w *watched) unheard(pod *corev1.Pod) string {
-	switch {
-	case !begun(pod):
-		return ""
-	case w.runs.IsZero():
-		w.runs = time.Now()
+// unheard says what to do about a Pod that does not begin, or runs and asks for no leave; empty as long as that can be on
+// its way.
+func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
+	if begun := begun(pod); w.as.IsZero() || begun != w.begun {
+		w.begun, w.as = begun, time.Now()
 	}
-	if time.Since(w.runs) < leavePatience {
+	switch {
+	case time.Since(w.as) < leavePatience:
 		return ""
+	case !w.begun:
+		return cmp.Or(w.warnings.of(ctx, w.Executor, pod.UID), fmt.Sprintf("its Pod %s has not begun: look at the events of the Pod in the namespace %s", pod.Name, pod.Namespace))
 	}
 	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s: its log says why; a NetworkPolicy can be in the way, "+
 		"of its namespace or the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)

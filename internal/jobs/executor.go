@@ -60,7 +60,8 @@ type Executor struct {
 	pods, jobs  cache.SharedIndexInformer
 	// ready is closed once runs can be made and found, drained once no Pod is served any more.
 	ready, drained chan struct{}
-	refusals       refusals
+	refusals       *lastEvents
+	warnings       *lastEvents
 
 	finding sync.Mutex           // one look for the runs of earlier processes at a time
 	listed  time.Time            // when the API server was asked last which there are
@@ -82,6 +83,7 @@ type found struct {
 func New(local *runner.Runner, opts Options) *Executor {
 	e := &Executor{
 		Runner: local, opts: opts, ready: make(chan struct{}), drained: make(chan struct{}), found: map[string]found{},
+		refusals: refusals(opts.Namespace), warnings: warnings(),
 		pods: coreinformers.NewFilteredPodInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
 		jobs: batchinformers.NewFilteredJobInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
 	}

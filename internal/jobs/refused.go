@@ -11,6 +11,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -37,61 +38,78 @@ func remedyOf(err error, namespace string) string {
 	return "change job of the watch, or what the namespace " + namespace + " allows"
 }
 
-// refusalsLook is how often the events of Jobs are asked for at most, for all Jobs together.
-const refusalsLook = 5 * time.Second
+// eventsLook is how often the events of Jobs, or of Pods, are asked for at most, for all of them together.
+const eventsLook = 5 * time.Second
 
-// maxRefusals is how many events are read at most.
-const maxRefusals = 5000
+// maxEvents is how many events are read at most.
+const maxEvents = 5000
 
-// refusals are the last events of Jobs which say that no Pod could be made: a quota, a limit range, or an admission
-// controller may have refused it, which the Job itself does not say. The cluster tries it again. One list serves all
-// Jobs that wait: with a quota they may be thousands. It is safe for concurrent use.
-type refusals struct {
+// lastEvents are the last events of Jobs or Pods that say why they wait, which they do not say themselves: a quota, a
+// limit range, or an admission controller may have refused the Pod of a Job; the kubelet may lack a Secret of a volume.
+// The cluster tries it again. One list serves all that wait: with a quota they may be thousands. It is safe for
+// concurrent use.
+type lastEvents struct {
+	// which are the events, and say is the text for one.
+	which fields.Set
+	say   func(message, reason string) string
 	// looking is held by the one that asks, until due.
 	looking sync.Mutex
 	due     time.Time
 	last    atomic.Pointer[map[types.UID]string]
 }
 
-// of returns what was said last of a Job; empty if nothing was. While one asks the API server, the others do not wait.
-func (r *refusals) of(ctx context.Context, e *Executor, job *batchv1.Job) string {
-	if r.looking.TryLock() {
-		if began := time.Now(); began.After(r.due) {
-			if said, err := refused(ctx, e); err == nil { // it may not be allowed
-				r.last.Store(&said)
+// refusals are those of Jobs that no Pod could be made for.
+func refusals(namespace string) *lastEvents {
+	return &lastEvents{which: fields.Set{"involvedObject.kind": "Job", "reason": "FailedCreate"}, say: func(message, reason string) string {
+		return said("there is no Pod yet: "+reason, podName.ReplaceAllString(message, "the Pod")) + "; " + remedyOf(errors.New(message), namespace)
+	}}
+}
+
+// warnings are those of Pods that do not begin.
+func warnings() *lastEvents {
+	return &lastEvents{which: fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}, say: func(message, reason string) string {
+		return said(reason, sandbox.ReplaceAllString(message, "…"))
+	}}
+}
+
+// of returns what was said last of a Job or Pod; empty if nothing was. While one asks the API server, the others do not wait.
+func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string {
+	if l.looking.TryLock() {
+		if began := time.Now(); began.After(l.due) {
+			if said, err := l.read(ctx, e); err == nil { // it may not be allowed
+				l.last.Store(&said)
 			}
-			r.due = time.Now().Add(max(refusalsLook, 20*time.Since(began)))
+			l.due = time.Now().Add(max(eventsLook, 20*time.Since(began)))
 		}
-		r.looking.Unlock()
+		l.looking.Unlock()
 	}
-	if last := r.last.Load(); last != nil {
-		return (*last)[job.UID]
+	if last := l.last.Load(); last != nil {
+		return (*last)[uid]
 	}
 	return ""
 }
 
-// refused asks for the events.
-func refused(ctx context.Context, e *Executor) (map[types.UID]string, error) {
-	events, err := e.opts.Client.CoreV1().Events(e.opts.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.Set{"involvedObject.kind": "Job", "reason": "FailedCreate"}.String(), Limit: maxRefusals,
-	})
+// read asks for the events.
+func (l *lastEvents) read(ctx context.Context, e *Executor) (map[types.UID]string, error) {
+	events, err := e.opts.Client.CoreV1().Events(e.opts.Namespace).List(ctx, metav1.ListOptions{FieldSelector: l.which.String(), Limit: maxEvents})
 	if err != nil {
 		return nil, err
 	}
 	texts, last := map[types.UID]string{}, map[types.UID]metav1.Time{}
 	for _, event := range events.Items {
 		if of, at := event.InvolvedObject.UID, event.LastTimestamp; texts[of] == "" || !at.Before(new(last[of])) {
-			last[of] = at
-			texts[of] = said("there is no Pod yet: "+event.Reason, podName.ReplaceAllString(event.Message, "the Pod")) +
-				"; " + remedyOf(errors.New(event.Message), e.opts.Namespace)
+			last[of], texts[of] = at, l.say(event.Message, event.Reason)
 		}
 	}
 	return texts, nil
 }
 
-// podName is how a message calls a Pod that is refused. Each try has another name: with it the status of all objects that
-// wait would be written again and again.
-var podName = regexp.MustCompile(`pods "[^"]*"`)
+// podName is how a message calls a Pod that is refused, and sandbox what the kubelet could not make for one. Each try has
+// another name: with it the status of all objects that wait would be written again and again.
+var (
+	podName = regexp.MustCompile(`pods "[^"]*"`)
+	sandbox = regexp.MustCompile(`[0-9a-f]{16,}`)
+)
 
 // absence says why a Job has no Pod; empty if it is to have none.
 func (e *Executor) absence(ctx context.Context, job *batchv1.Job) string {
@@ -101,7 +119,7 @@ func (e *Executor) absence(ctx context.Context, job *batchv1.Job) string {
 	case job.Spec.Suspend != nil && *job.Spec.Suspend:
 		return "the Job is suspended, by a queue for instance, and has no Pod yet"
 	}
-	if text := e.refusals.of(ctx, e, job); text != "" {
+	if text := e.refusals.of(ctx, e, job.UID); text != "" {
 		return text
 	}
 	return fmt.Sprintf("there is no Pod yet: look at the events of the Job %s in the namespace %s", job.Name, job.Namespace)

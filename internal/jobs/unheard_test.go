@@ -23,13 +23,39 @@ func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req 
 	t.Helper()
 	const id = "11111111-1111-4111-8111-111111111111"
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
-	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
 	job := &batchv1.Job{ObjectMeta: meta}
+	meta.UID = "pod"
+	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
 	e = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
 	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 	return e, runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, OnBegun: func() {}, GoesOn: func(error) bool { return false }}}, func() {
 		must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
 	}
+}
+
+// A Pod that waits for a volume or for its network says nothing itself: the kubelet's event does.
+func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}})
+		phase := make(chan string, 1)
+		req.Apart.OnPhase = func(now string) { phase <- now }
+		ended := make(chan struct{})
+		go func() {
+			_, _, _ = e.await(t.Context(), req, &remote.Session{})
+			close(ended)
+		}()
+		if now := <-phase; !strings.HasPrefix(now, "its Pod 11111111-1111-4111-8111-111111111111 has not begun: look at the events") {
+			t.Errorf("the status says %q", now)
+		}
+		must.Get(e.opts.Client.CoreV1().Events("system").Create(t.Context(), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "one"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "pod"}, Type: corev1.EventTypeWarning,
+			Reason: "FailedMount", Message: `secret "absent" not found in 0123456789abcdef0123`,
+		}, metav1.CreateOptions{}))(t)
+		must.Be(t, "waiting", `FailedMount: secret "absent" not found in …`, <-phase)
+		gone()
+		<-ended
+	})
 }
 
 // A NetworkPolicy that is in the way of the Pods of runs says nothing itself.
