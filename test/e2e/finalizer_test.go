@@ -81,35 +81,3 @@ func TestFinalizer_RunsBeforeTheObjectGoes(t *testing.T) {
 	}
 	o.stop()
 }
-
-func TestFinalizer_HoldsTheObjectUntilItSucceeds(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	k := s.kind()
-	s.role("main", "- name: Say it\n  ansible.builtin.debug:\n    msg: done\n")
-	s.role("farewell", "- name: Clean up\n  ansible.builtin.fail:\n    msg: the bucket is not empty\n")
-	s.watch(k, "role: main", "finalizer: {name: "+finalizerName+", role: farewell}")
-	s.start("--retry-min=1s", "--retry-max=2s")
-	k.create("it", nil)
-	k.awaitReady("it")
-	k.delete("it")
-	o := k.await("it", "failed twice to finalize", func(o object) bool { return o.lastRun().Attempts >= 2 })
-	if !slices.Contains(o.GetFinalizers(), finalizerName) {
-		t.Fatalf("finalizers after a failed finalizer run: %v", o.GetFinalizers())
-	}
-	last, ready := o.lastRun(), o.condition("Ready")
-	if last.Cause != "deleted" || last.Result != "Failed" {
-		t.Errorf("recorded run: %s for %q, want Failed for deleted", last.Result, last.Cause)
-	}
-	for _, text := range []string{"the bucket is not empty", `task "Clean up"`, "roles/farewell/tasks/main.yml:1"} {
-		if !strings.Contains(o.condition("Failure").Message, text) {
-			t.Errorf("Failure lacks %q: %q", text, o.condition("Failure").Message)
-		}
-	}
-	if ready.Status != "False" {
-		t.Errorf("Ready = %+v", ready)
-	}
-
-	s.role("farewell", "- name: Clean up\n  ansible.builtin.debug:\n    msg: done\n")
-	k.awaitGone("it")
-}

@@ -121,6 +121,7 @@ func TestLifeCycle_AFinalizerWithoutProofKeepsTheObject(t *testing.T) {
 		{"nohosts", "- hosts: nobody\n  gather_facts: false\n  tasks:\n    - ansible.builtin.debug: {msg: done}\n", "NoHostsMatched"},
 		{"unreachable", "- hosts: localhost\n  gather_facts: false\n  vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1, " +
 			"ansible_ssh_common_args: -o ConnectTimeout=5}\n  tasks:\n    - ansible.builtin.ping:\n", "Unreachable"},
+		{"failed", "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: the bucket is not empty}\n", "TaskFailed"},
 		{"killed", suicide, ""},
 		{"unparsed", "- hosts: localhost\n  tasks:\n    - no_such_module_anywhere: {}\n", ""},
 	}

@@ -7,10 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -84,46 +80,6 @@ func TestRollout_ABadRoleStops(t *testing.T) {
 			return o.ready() && o.lastRun().Cause == "content" && note(o.GetName()) == "three"
 		})
 	}
-}
-
-// Who changes back what each run does is named, and slowed down.
-func TestLoop_IsSlowedDown(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	k := s.kind()
-	s.role("closing", `- kubernetes.core.k8s:
-    definition:
-      apiVersion: networking.k8s.io/v1
-      kind: NetworkPolicy
-      metadata: {name: closed, namespace: "{{ ansible_operator_meta.namespace }}"}
-      spec: {podSelector: {matchLabels: {app: shop}}}
-`)
-	s.watch(k, "role: closing")
-	o := s.start()
-	policies := must.Get(kubernetes.NewForConfig(s.cfg))(t).NetworkingV1().NetworkPolicies(s.namespace)
-	k.create("it", nil)
-	k.awaitReady("it")
-	const runs = 10
-	said := ""
-	for n := range runs {
-		before := k.get("it").lastRun().ID
-		must.Get(policies.Patch(t.Context(), "closed", types.MergePatchType,
-			fmt.Appendf(nil, `{"spec":{"podSelector":{"matchLabels":{"app":"other-%d"}}}}`, n), metav1.PatchOptions{}))(t)
-		is := k.await("it", "run for the change", func(o object) bool { return o.ready() && o.lastRun().ID != before })
-		must.Be(t, "cause", "dependent", is.lastRun().Cause)
-		said = is.condition("Looping").Message
-		must.Be(t, fmt.Sprintf("after %d runs the condition is there", n+1), n+1 == runs, said != "")
-	}
-	if want := "networkpolicies.networking.k8s.io " + s.namespace + "/closed was changed: its spec"; !strings.Contains(said, want) {
-		t.Errorf("Looping says %q, want %q in it", said, want)
-	}
-	must.Get(policies.Patch(t.Context(), "closed", types.MergePatchType, []byte(`{"spec":{"podSelector":{"matchLabels":null}}}`), metav1.PatchOptions{}))(t)
-	k.patch("it", `{"metadata":{"annotations":{"rolewright.dev/reconcile-at":"1"}}}`)
-	is := k.await("it", "run by hand", func(o object) bool { return o.ready() && o.status.Ansible.LastHandledReconcileAt == "1" })
-	if c := is.condition("Looping"); is.lastRun().Cause != "manual" || c.Type != "" {
-		t.Errorf("the change was not held back: cause %s, condition %+v", is.lastRun().Cause, c)
-	}
-	o.stop()
 }
 
 // A watch is served as soon as the API is installed that enabledIf names. With onFailure: orphan an object goes although its
