@@ -3,6 +3,7 @@ package controller
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/history"
@@ -98,9 +99,10 @@ func recordTask(recording *history.Recording, t jobevent.TaskResult) {
 // maxWrittenName is how much of a name in a request the history takes.
 const maxWrittenName = 253
 
-// plainName is a name in a request, which may be no name at all, in one line.
+// plainName is a name in a request, which may be no name at all, in one line. It is a copy: the
+// name may be a part of a text of megabytes.
 func plainName(name string, most int) string {
-	return text.OneLine(text.Cut(name, most))
+	return strings.Clone(text.OneLine(text.Cut(name, most)))
 }
 
 // wrote records a write of the run of s.

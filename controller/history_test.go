@@ -2,8 +2,10 @@ package controller
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,4 +35,13 @@ func TestHistory_Writes(t *testing.T) {
 	is := must.Get(recorder.Run("it"))(t).Writes[0]
 	must.Be(t, "name", "ab c", is.Name)
 	must.Be(t, "fields at the end", []string{s.mask.Mask("data.hunter2-hunter2")}, is.Fields)
+}
+
+// What is kept of a long name does not keep all of it in memory.
+func TestHistory_PlainNameIsACopy(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("n", 1<<20)
+	if kept := plainName(name, maxWrittenName); unsafe.StringData(kept) == unsafe.StringData(name) {
+		t.Error("the whole name stays in memory with what is kept of it")
+	}
 }
