@@ -31,6 +31,8 @@ const (
 	maxCandidates = 200
 	// maxTouched is how many names of one run are remembered. With more, it prunes nothing.
 	maxTouched = 100_000
+	// maxTouchedBytes is how long they are together at most. With more, it prunes nothing, either.
+	maxTouchedBytes = 8 << 20
 	// pruneTimeout is for all requests.
 	pruneTimeout = time.Minute
 	// maxAwaited is how long a run waits for the watches to show what its object owns.
@@ -51,6 +53,7 @@ const keepAnnotation = ownPrefix + "prune"
 type touches struct {
 	mu     sync.Mutex
 	named  map[touch]struct{}
+	bytes  int // of all that are named
 	untold bool
 }
 
@@ -61,11 +64,17 @@ type touch struct{ resource, namespace, name string }
 func (t *touches) Touch(resource schema.GroupVersionResource, namespace, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.named) >= maxTouched {
+	is := touch{resource.Resource, namespace, name}
+	if _, known := t.named[is]; known {
+		return
+	}
+	size := len(is.resource) + len(is.namespace) + len(is.name)
+	if len(t.named) >= maxTouched || t.bytes+size > maxTouchedBytes {
 		t.untold = true
 		return
 	}
-	t.named[touch{resource.Resource, namespace, name}] = struct{}{}
+	t.bytes += size
+	t.named[is] = struct{}{}
 }
 
 // Untold implements [proxy.Touched].

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +46,34 @@ func TestUntouched_CandidatesAreOfKindsWithoutData(t *testing.T) {
 	}
 	if got, _ := untouched(all, named, watches.Watch{}.Prunes()); len(got) > 0 {
 		t.Errorf("without prune: %v", got)
+	}
+}
+
+// A run cannot fill the memory with names. With some of them forgotten, nothing is known to be untouched.
+func TestUntouched_NamesAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ names, length int }{
+		"many":  {names: maxTouched + 1, length: 8},
+		"long":  {names: 3, length: 3 << 20},
+		"twice": {names: 1, length: maxTouchedBytes/2 + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			touched := &touches{named: map[touch]struct{}{}}
+			for range 2 {
+				for n := range tt.names {
+					touched.Touch(schema.GroupVersionResource{}, "", strings.Repeat("n", tt.length)+strconv.Itoa(n))
+				}
+			}
+			named, told := touched.all()
+			size := 0
+			for is := range named {
+				size += len(is.name)
+			}
+			if size > maxTouchedBytes || len(named) > maxTouched || told != (name == "twice") {
+				t.Errorf("%d names of %d bytes are kept, told %v", len(named), size, told)
+			}
+		})
 	}
 }
 

@@ -107,6 +107,10 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := checkPath(r, isConnection(info, "proxy")); refused != nil {
 		return nil, refused
 	}
+	// What is kept of them does not keep the whole URL, its query too, in memory.
+	for _, part := range []*string{&info.Path, &info.APIGroup, &info.APIVersion, &info.Resource, &info.Subresource, &info.Namespace, &info.Name} {
+		*part = strings.Clone(*part)
+	}
 	if isCall(r) {
 		return &exchange{p: p, s: s, info: info, call: true}, nil
 	}
