@@ -44,7 +44,7 @@ type admitted struct {
 func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(r.owner(s))
 	grant.RunID, grant.CheckMode, grant.Token = s.runID, s.plan.check, s.token
-	s.witness = &witness{}
+	s.witness = &witness{log: s.log}
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
@@ -80,6 +80,9 @@ func (r *reconciler) dismiss(s *scope) {
 	r.objects.with(s.key, func(e *entry) { e.run = nil })
 	s.access.Revoke()
 	owned := s.witness.end()
+	if s.witness.more {
+		s.warn(tooManyKinds)
+	}
 	if r.watch.PruneOnDelete {
 		// What garbage collection does not reach has to be found again, be it
 		// watched or not.
@@ -99,31 +102,50 @@ type witness struct {
 	// referring is nil where the object refers to no others.
 	referring *referringRun
 
+	log logr.Logger
+
 	mu    sync.Mutex
 	known []schema.GroupVersionResource
+	// more is true if there were more than maxKinds.
+	more bool
 }
 
-// note remembers the resource of a child.
-func (w *witness) note(c proxy.Child) {
+// maxKinds is of how many resources objects of one run are watched: each may take a watch. It
+// is how many the status records.
+const maxKinds = 100
+
+// tooManyKinds is the warning about the others.
+const tooManyKinds = "the run has written, or found, objects of more than 100 kinds: changes of those of the others start no runs, " +
+	"and pruneOnDelete does not remove them"
+
+// note remembers the resource of a child; false if there are too many.
+func (w *witness) note(c proxy.Child) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Contains(w.known, c.Resource) {
-		w.known = append(w.known, c.Resource)
+	if slices.Contains(w.known, c.Resource) {
+		return true
 	}
+	if len(w.known) < maxKinds {
+		w.known = append(w.known, c.Resource)
+		return true
+	}
+	if !w.more {
+		w.log.Info("Dependents of more kinds than one run may have are not watched", "most", maxKinds, "resource", c.Resource.String())
+	}
+	w.more = true
+	return false
 }
 
 // Found implements [proxy.Tracker].
 func (w *witness) Found(c proxy.Child) {
-	w.note(c)
-	if w.tracked != nil {
+	if w.note(c) && w.tracked != nil {
 		w.tracked.Found(c)
 	}
 }
 
 // Expect implements [proxy.Tracker].
 func (w *witness) Expect(c proxy.Child) {
-	w.note(c)
-	if w.tracked != nil {
+	if w.note(c) && w.tracked != nil {
 		w.tracked.Expect(c)
 	}
 }

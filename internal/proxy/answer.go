@@ -58,6 +58,9 @@ func (x *exchange) observe(resp *http.Response) error {
 	if err := x.readSecrets(resp); err != nil {
 		return err
 	}
+	if x.code < http.StatusBadRequest || x.code >= http.StatusInternalServerError {
+		x.expectAbsent()
+	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}

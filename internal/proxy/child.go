@@ -54,7 +54,9 @@ type Written struct {
 // are called concurrently and do not block.
 type Tracker interface {
 	// Expect is called before a write is forwarded, if the written object will have
-	// the owner's mark. The name is empty if the API server generates it.
+	// the owner's mark. The name is empty if the API server generates it. Where the API server
+	// does not have the kind, it is called before Wrote and before the client has the answer,
+	// if that is no refusal.
 	Expect(c Child)
 	// Found is called for each object that the run has read and that has the owner's
 	// mark, as far as the answer is in JSON and not too large.

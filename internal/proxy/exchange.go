@@ -42,6 +42,10 @@ type exchange struct {
 	// true if it was.
 	version string
 	looked  bool
+	// absent is true if the API server does not have the kind; expected is what the tracker
+	// is told then if the answer is another.
+	absent   bool
+	expected *Child
 	// markAfter is true if the written object gets the mark after the write.
 	markAfter bool
 	// asked is the name in the body of a create.

@@ -95,6 +95,7 @@ func isUpgrade(h http.Header) bool {
 // of which nothing can be passed on.
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
+	x.expectAbsent()
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
@@ -130,6 +131,7 @@ func (x *exchange) ownable(r *http.Request) bool {
 	if err != nil {
 		// A failed look-up does not keep a run from creating objects, and an
 		// unknown kind may be new.
+		x.absent = errors.Is(err, discovery.ErrNotFound)
 		return x.info.APIGroup != "authentication.k8s.io" && x.info.APIGroup != "authorization.k8s.io"
 	}
 	return !slices.ContainsFunc([]string{"get", "list", "watch"}, func(verb string) bool { return !slices.Contains(res.Verbs, verb) })
@@ -166,7 +168,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	if x.marked && x.s.Tracker != nil && !x.dryRun {
-		x.s.Tracker.Expect(x.child(meta.Kind, meta.Name))
+		x.expect(x.child(meta.Kind, meta.Name))
 	}
 	if !due {
 		return body, nil
@@ -179,6 +181,24 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	}
 	x.markAfter = !x.dryRun
 	return body, nil
+}
+
+// expect tells the tracker what is written. A kind that the API server does not have is not
+// watched before it has accepted the write: a run can name any number of them.
+func (x *exchange) expect(c Child) {
+	if x.absent {
+		x.expected = &c
+		return
+	}
+	x.s.Tracker.Expect(c)
+}
+
+// expectAbsent tells the tracker of a kind that it was not told of, once the write is accepted, or
+// may have been.
+func (x *exchange) expectAbsent() {
+	if x.expected != nil {
+		x.s.Tracker.Expect(*x.expected)
+	}
 }
 
 // due decides whether the written object must be given the mark. It notes what is
