@@ -27,6 +27,7 @@ type recording struct {
 	io.ReadCloser
 	kept      bytes.Buffer
 	most      int // that is kept
+	hold      *hold
 	overflown bool
 }
 
@@ -38,8 +39,9 @@ func (r *recording) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
 	switch {
 	case r.overflown:
-	case r.kept.Len()+n > r.most:
+	case r.kept.Len()+n > r.most, !r.hold.grow(n):
 		r.overflown, r.kept = true, bytes.Buffer{}
+		r.hold.shrink(0)
 	default:
 		r.kept.Write(b[:n])
 	}
@@ -73,10 +75,10 @@ func (x *exchange) observe(resp *http.Response) error {
 		}
 	}
 	if x.follows() {
-		x.answer = &recording{ReadCloser: resp.Body, most: maxAnswer}
+		x.answer = &recording{ReadCloser: resp.Body, most: maxAnswer, hold: x.hold()}
 		resp.Body = x.answer
 	} else if x.finds(resp) {
-		x.answer = &recording{ReadCloser: resp.Body, most: maxFound}
+		x.answer = &recording{ReadCloser: resp.Body, most: maxFound, hold: x.hold()}
 		resp.Body = x.answer
 	}
 	return nil
@@ -184,7 +186,10 @@ func (x *exchange) follow(ctx context.Context) []Child {
 // answer to the client is the object with the mark. The patch is a part of the
 // write: it is sent also if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxAnswer), x.hold()})
+	if errors.Is(err, errNoRoom) {
+		return x.unmarkable(err)
+	}
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}

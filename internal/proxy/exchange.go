@@ -52,6 +52,8 @@ type exchange struct {
 	asked string
 	// outlives is true if the written object is to stay when its owner goes.
 	outlives bool
+	// holds are those of its bodies.
+	holds []*hold
 	// unread is why the values of Secrets in the request could not be read.
 	unread error
 
@@ -153,6 +155,7 @@ func (x *exchange) gvr() schema.GroupVersionResource {
 }
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
+	defer x.letGo() // last
 	changed := func() {}
 	defer func() { changed() }() // after the next one
 	defer x.finish(context.WithoutCancel(r.Context()))

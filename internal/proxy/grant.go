@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -91,6 +92,8 @@ type session struct {
 	end context.CancelCauseFunc
 
 	versions versions
+	// room is for the bodies of its requests and answers.
+	room *semaphore.Weighted
 
 	mu      sync.Mutex
 	ended   bool
@@ -150,7 +153,7 @@ func (t *sessions) find(token string) *session {
 
 func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
-	s := &session{Grant: g}
+	s := &session{Grant: g, room: semaphore.NewWeighted(maxHeldByRun)}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -90,6 +91,8 @@ type Proxy struct {
 	// not change.
 	kinds   sync.Map
 	buffers *buffers
+	// room is for the bodies of requests and answers of all.
+	room *semaphore.Weighted
 	// How long a client may take to send the header, and the body.
 	headerTimeout, bodyTimeout time.Duration
 }
@@ -102,6 +105,7 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 		},
 		buffers:       &buffers{},
+		room:          semaphore.NewWeighted(maxHeld),
 		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		all:      newSession(Grant{}),
 		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},

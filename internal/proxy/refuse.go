@@ -22,10 +22,15 @@ func refuse(code int, reason metav1.StatusReason, message string) *refusal {
 }
 
 func (r *refusal) write(w http.ResponseWriter) {
-	body, err := json.Marshal(metav1.Status{
+	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 		Status:   metav1.StatusFailure, Code: int32(r.code), Reason: r.reason, Message: r.message,
-	})
+	}
+	if r.code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	}
+	body, err := json.Marshal(status)
 	if err != nil {
 		body = []byte(r.message)
 	}

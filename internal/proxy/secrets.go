@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -87,11 +88,16 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 		return nil
 	}
 	if x.info.Verb == "watch" {
-		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x}
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, hold: x.hold()}
 		return nil
 	}
-	head, err := io.ReadAll(io.LimitReader(resp.Body, maxSecrets+1))
+	head, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxSecrets+1), x.hold()})
 	rest := io.Reader(resp.Body)
+	if errors.Is(err, errNoRoom) {
+		resp.Body = readCloser{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
+		x.withhold(err.Error())
+		return nil
+	}
 	if err != nil {
 		rest = failingReader{err}
 	}
@@ -141,6 +147,7 @@ func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 type watchedSecrets struct {
 	io.ReadCloser
 	x     *exchange
+	hold  *hold
 	frame []byte
 	lost  bool
 }
@@ -149,6 +156,10 @@ type watchedSecrets struct {
 func (w *watchedSecrets) Read(b []byte) (int, error) {
 	n, err := w.ReadCloser.Read(b)
 	if w.lost {
+		return n, err
+	}
+	if !w.hold.grow(n) {
+		w.lose(errNoRoom.Error())
 		return n, err
 	}
 	w.frame = append(w.frame, b[:n]...)
@@ -167,6 +178,9 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 		}
 		w.frame = slices.Delete(w.frame, 0, end+1)
 	}
+	if w.hold.shrink(int64(len(w.frame))); len(w.frame) == 0 {
+		w.frame = nil // it may have been large
+	}
 	if len(w.frame) > maxSecrets {
 		w.lose("an event is larger than 16 MiB")
 	} else if err != nil && len(w.frame) > 0 {
@@ -177,5 +191,6 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 
 func (w *watchedSecrets) lose(why string) {
 	w.lost, w.frame = true, nil
+	w.hold.shrink(0)
 	w.x.withhold(why)
 }

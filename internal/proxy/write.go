@@ -61,7 +61,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
 		return x.fence()
 	}
-	body, err := readBody(w, r, maxBody, x.p.bodyTimeout, "Request entity too large: limit is "+strconv.Itoa(maxBody))
+	body, err := x.heldBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,29 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 		r.Body = http.NoBody
 	}
 	return x.fence() // last, because the steps above take time
+}
+
+// heldBody takes the body of a write in, as soon as there is room for it.
+func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	size := r.ContentLength
+	if size < 0 || size > maxBody {
+		size = maxBody // not known, or too large and read as far
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), x.p.bodyTimeout)
+	defer cancel()
+	h := x.hold()
+	if err := h.wait(ctx, size); err != nil {
+		if r.Context().Err() != nil {
+			return nil, context.Cause(r.Context())
+		}
+		// net/http wants to have read the body before it answers.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(x.p.bodyTimeout))
+		return nil, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"the request waits too long: "+err.Error()+", 16 MiB for a run, and 64 MiB for all; try again")
+	}
+	body, err := readBody(w, r, maxBody, x.p.bodyTimeout, "Request entity too large: limit is "+strconv.Itoa(maxBody))
+	h.shrink(int64(len(body)))
+	return body, err
 }
 
 // readBody takes the whole body in; tooLarge is the answer to one with more bytes than limit.

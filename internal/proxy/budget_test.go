@@ -1,0 +1,186 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// large is more than passes without room.
+const large = 2 * heldFreely
+
+// listing answers reads with so many bytes of an object of the owner u, and echoes writes.
+func listing(size int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method != http.MethodGet {
+			_, _ = io.Copy(w, r.Body)
+			return
+		}
+		const head = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"v","resourceVersion":"1","ownerReferences":[{"uid":"u"}]},"pad":"`
+		_, _ = io.WriteString(w, head+strings.Repeat("x", size-len(head)-2)+`"}`)
+	}
+}
+
+// configMapOf is the JSON of an object of that size.
+func configMapOf(size int) string {
+	const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"v","resourceVersion":"1"}}`
+	return object + strings.Repeat(" ", size-len(object))
+}
+
+// empty fails if a budget is not as large as it was.
+func empty(t *testing.T, what string, room *semaphore.Weighted, size int64) {
+	t.Helper()
+	if !room.TryAcquire(size) {
+		t.Errorf("not all of what %s may take has been given back", what)
+		return
+	}
+	room.Release(size)
+}
+
+// A run whose bodies take all that they may waits with further ones. What is small, and other runs, go on.
+func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
+	t.Parallel()
+	api := script(t, listing(large), plainly)
+	p := withPatience(t, api, 3*time.Second)
+	full, client, _ := admit(t, p, Grant{Inject: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"}})
+	other, others, _ := admit(t, p, Grant{})
+	must.Be(t, "all room of the run is had", true, full.session.room.TryAcquire(maxHeldByRun))
+	post := func(c *http.Client, body io.Reader) (int, http.Header, string) {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", body))(t)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode, resp.Header, string(must.Get(io.ReadAll(resp.Body))(t))
+	}
+	code, header, text := post(client, strings.NewReader(configMapOf(large)))
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		t.Errorf("%v: %s", err, text)
+	}
+	if code != http.StatusTooManyRequests || header.Get("Retry-After") != "1" || status.Reason != metav1.StatusReasonTooManyRequests || status.Details == nil {
+		t.Errorf("a large body is answered %d, Retry-After %q: %s", code, header.Get("Retry-After"), text)
+	}
+	if code, _, text := post(client, strings.NewReader(configMapOf(1<<10))); code != http.StatusOK {
+		t.Errorf("a small body is answered %d: %s", code, text)
+	}
+	for name, body := range map[string]io.Reader{
+		"a large body": strings.NewReader(configMapOf(large)), "one of unknown size": io.MultiReader(strings.NewReader(configMapOf(large))),
+	} {
+		if code, _, text := post(others, body); code != http.StatusOK {
+			t.Errorf("%s of another run is answered %d: %s", name, code, text)
+		}
+	}
+	full.session.room.Release(maxHeldByRun)
+	if code, _, text := post(client, strings.NewReader(configMapOf(large))); code != http.StatusOK {
+		t.Errorf("a large body is answered %d when there is room: %s", code, text)
+	}
+	full.Revoke()
+	other.Revoke()
+	empty(t, "the run", full.session.room, maxHeldByRun)
+	empty(t, "the other run", other.session.room, maxHeldByRun)
+	empty(t, "all", p.room, maxHeld)
+}
+
+// A run that sends the beginnings of many bodies does not have the operator wait for more of them than there is room for, and
+// what it holds is given back when it ends.
+func TestBudget_BodiesThatDoNotEndAreBounded(t *testing.T) {
+	t.Parallel()
+	api := script(t, listing(large), plainly)
+	p := withPatience(t, api, patient)
+	a, client, _ := admit(t, p, Grant{})
+	var ends []*io.PipeWriter
+	for range 2 * maxHeldByRun / maxBody {
+		r, w := io.Pipe()
+		ends = append(ends, w)
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", r))(t)
+		req.ContentLength = maxBody
+		go func() {
+			if resp, err := client.Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}()
+		go func() { _, _ = w.Write(make([]byte, maxBody-1)) }()
+	}
+	deadline := time.Now().Add(time.Minute)
+	for a.session.room.TryAcquire(maxBody) { // until too little is left for one more
+		a.session.room.Release(maxBody)
+		if time.Now().After(deadline) {
+			t.Fatal("the bodies take no room")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	a.Revoke()
+	for _, w := range ends {
+		_ = w.Close()
+	}
+	empty(t, "the run", a.session.room, maxHeldByRun)
+	empty(t, "all", p.room, maxHeld)
+}
+
+// Where there is no room for the answer to a read, it passes and is not looked at; that of Secrets hides the output.
+func TestBudget_AnswersPassWithoutRoom(t *testing.T) {
+	t.Parallel()
+	api := script(t, listing(large), plainly)
+	p := withPatience(t, api, patient)
+	for name, tt := range map[string]struct {
+		path  string
+		full  bool
+		calls int
+		hides bool
+	}{
+		"with room":                {path: "configmaps", calls: 1},
+		"without room":             {path: "configmaps", full: true},
+		"of a Secret":              {path: "secrets", calls: 1},
+		"of a Secret without room": {path: "secrets", full: true, hides: true},
+	} {
+		tracker, secrets := &tracked{}, &told{}
+		a, client, _ := admit(t, p, Grant{
+			Inject: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"}, Tracker: tracker, Secrets: secrets,
+		})
+		if tt.full {
+			must.Be(t, "all room of the run is had", true, a.session.room.TryAcquire(maxHeldByRun))
+		}
+		code, body, err := send(t.Context(), client, http.MethodGet, p.URL()+"/api/v1/namespaces/ns/"+tt.path+"/x", "")
+		if err != nil || code != http.StatusOK || len(body) != large {
+			t.Errorf("%s: the answer is %d with %d bytes: %v", name, code, len(body), err)
+		}
+		a.Revoke()
+		if _, hidden := secrets.take(); hidden != tt.hides || len(tracker.calls) != tt.calls {
+			t.Errorf("%s: hidden %v; the tracker was told %v", name, hidden, tracker.calls)
+		}
+		if tt.full {
+			a.session.room.Release(maxHeldByRun)
+		}
+		empty(t, name+", the run", a.session.room, maxHeldByRun)
+		empty(t, name+", all", p.room, maxHeld)
+	}
+}
+
+// The events of a watch of Secrets take room only until they have ended.
+func TestBudget_EventsOfSecretsGiveItBack(t *testing.T) {
+	t.Parallel()
+	p := withPatience(t, script(t, nil, plainly), patient)
+	s := newSession(Grant{Secrets: &told{}})
+	x := &exchange{p: p, s: s, info: &request.RequestInfo{}}
+	event := []byte(`{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","data":{"a":"` + strings.Repeat("eHh4", large/4) + `"}}}` + "\n")
+	w := &watchedSecrets{ReadCloser: io.NopCloser(bytes.NewReader(bytes.Repeat(event, 3*maxHeldByRun/len(event)))), x: x, hold: x.hold()}
+	if _, err := io.Copy(io.Discard, w); err != nil || w.lost || w.hold.taken != 0 {
+		t.Errorf("the events: %v, lost %v, %d bytes are held", err, w.lost, w.hold.taken)
+	}
+	empty(t, "the run", s.room, maxHeldByRun)
+}
