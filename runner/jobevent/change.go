@@ -48,13 +48,14 @@ func (s *Summary) noteChange(d Data) {
 	}
 	const least = 100 // bytes: less than that says nothing
 	if room := maxDiff - used; !c.Withheld && room >= least {
-		c.Diff = bound(strings.TrimRight(plain(diffOf(d.Res)), "\n"), room)
+		c.Diff = bound(strings.TrimRight(plain(diffOf(d.Res, true)), "\n"), room)
 	}
 	s.Changes = append(s.Changes, c)
 }
 
-// diffOf is the diff in a result, or those of its items that have changed something.
-func diffOf(res json.RawMessage) string {
+// diffOf is the diff in a result and, with items, those of its items that have changed something: an
+// item has no items.
+func diffOf(res json.RawMessage, items bool) string {
 	var diff, results []byte
 	fields(res, func(key string, value []byte) {
 		switch key {
@@ -68,12 +69,18 @@ func diffOf(res json.RawMessage) string {
 	if bytes.HasPrefix(diff, []byte("{")) {
 		out.WriteString(renderedDiff(diff))
 	}
-	elements(diff, func(element []byte) { writeDiff(&out, renderedDiff(element)) })
-	elements(results, func(item []byte) {
-		if out.Len() < maxDiff && changed(item) {
-			writeDiff(&out, diffOf(item))
+	elements(diff, func(element []byte) {
+		if out.Len() < maxDiff {
+			writeDiff(&out, renderedDiff(element))
 		}
 	})
+	if items {
+		elements(results, func(item []byte) {
+			if out.Len() < maxDiff && changed(item) {
+				writeDiff(&out, diffOf(item, false))
+			}
+		})
+	}
 	return out.String()
 }
 
@@ -121,10 +128,31 @@ func compared(value []byte) string {
 	if decoder.Decode(&tree) != nil {
 		return ""
 	}
+	if linesOf(tree) > maxDiffLines {
+		return "…" // indentation makes far more of it than the event has
+	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(tree) // what was read can be written
 	return out.String()
+}
+
+// linesOf is the number of lines of an indented tree.
+func linesOf(tree any) int {
+	n := 1
+	switch t := tree.(type) {
+	case []any:
+		for _, v := range t {
+			n += linesOf(v)
+		}
+		n += min(len(t), 1) // the end of one that is not empty
+	case map[string]any:
+		for _, v := range t {
+			n += linesOf(v)
+		}
+		n += min(len(t), 1)
+	}
+	return n
 }

@@ -2,6 +2,7 @@ package jobevent
 
 import (
 	"encoding/json"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -59,5 +60,36 @@ func TestSummary_ChangesAreBoundedTogether(t *testing.T) {
 	}
 	if s.Changed != 50 || len(s.Changes) != maxChanges || total > maxDiff || total < maxDiff-100 {
 		t.Errorf("%d changes, %d described with %d bytes", s.Changed, len(s.Changes), total)
+	}
+}
+
+// TestSummary_ChangesAreBoundedBeforeTheyAreMade: a diff of some KB that is deeply nested has
+// hundreds of MB when it is indented, and nested results have as many copies as levels.
+func TestSummary_ChangesAreBoundedBeforeTheyAreMade(t *testing.T) {
+	nested := func(open, inner, end string, depth int) string {
+		return strings.Repeat(open, depth) + inner + strings.Repeat(end, depth)
+	}
+	for name, c := range map[string]struct{ res, want string }{
+		"deep": {
+			`{"changed":true,"diff":{"before":` + nested("[", strings.Repeat("0,", 2000)+"0", "]", 9000) + `,"after":""}}`, "(too large to be shown)",
+		},
+		"many": {
+			`{"changed":true,"diff":[` + strings.Repeat(`{"before":`+nested("[", strings.Repeat("0,", 200)+"0", "]", 100)+`,"after":""},`, 500) + `0]}`, "@@ -1",
+		},
+		"items of items": {
+			`{"changed":true,"diff":{"prepared":"x"},"results":[` + nested(`{"changed":true,"results":[`, `"`+strings.Repeat("x", 60_000)+`"`, "]}", 1000) + `]}`, "x",
+		},
+	} {
+		var before, after runtime.MemStats
+		var s Summary
+		runtime.ReadMemStats(&before)
+		s.observeOK(Data{Res: json.RawMessage(c.res)})
+		runtime.ReadMemStats(&after)
+		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 20 {
+			t.Errorf("%s: %d KiB of event take %d MiB", name, len(c.res)>>10, mib)
+		}
+		if len(s.Changes) != 1 || !strings.HasPrefix(s.Changes[0].Diff, c.want) {
+			t.Errorf("%s: %.300v", name, s.Changes)
+		}
 	}
 }
