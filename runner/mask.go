@@ -27,12 +27,17 @@ type Placer interface{ Place(text string) string }
 
 // MaskAround is [Masker.Mask] for a text of which these parts are no secret.
 func MaskAround(m Masker, text string, kept ...string) string {
-	for i, part := range kept {
-		if before, after, ok := strings.Cut(text, part); ok && part != "" {
-			return MaskAround(m, before, kept[i+1:]...) + part + MaskAround(m, after, kept[i:]...)
-		}
+	if len(kept) == 0 {
+		return m.Mask(text)
 	}
-	return m.Mask(text)
+	if kept[0] == "" {
+		return MaskAround(m, text, kept[1:]...)
+	}
+	pieces := strings.SplitN(text, kept[0], 100) // no text names a part more often
+	for i, piece := range pieces {
+		pieces[i] = MaskAround(m, piece, kept[1:]...)
+	}
+	return strings.Join(pieces, kept[0])
 }
 
 // masked returns the event without values. What says where in the content a

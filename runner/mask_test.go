@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -105,6 +106,36 @@ func TestMasked_NamesOfTheContentStay(t *testing.T) {
 		if got := masked(e, stars{}); got.Stdout != "ok: [Feed a ***]" {
 			t.Errorf("output of a result: %q", got.Stdout)
 		}
+	}
+}
+
+func TestMaskAround(t *testing.T) {
+	for _, tc := range []struct {
+		text, want string
+		kept       []string
+	}{
+		{"a canary", "a ***", nil},
+		{"a canary", "a ***", []string{"", "b"}},
+		{"canary [canary] canary [canary]", "*** [canary] *** [canary]", []string{"[canary]"}},
+		{"at canary: [canary], canary", "at canary: [canary], ***", []string{"[canary]", "at canary"}},
+		{"at [canary], at canary, [canary]", "at [canary], at canary, [canary]", []string{"[canary]", "at canary"}},
+	} {
+		if got := MaskAround(stars{}, tc.text, tc.kept...); got != tc.want {
+			t.Errorf("%q around %q: %q, want %q", tc.text, tc.kept, got, tc.want)
+		}
+	}
+}
+
+// TestMasked_PlaceThatFillsTheOutput: an event may name any place, and the time that it takes is not
+// to grow with the square of its size.
+func TestMasked_PlaceThatFillsTheOutput(t *testing.T) {
+	e := jobevent.Event{Kind: jobevent.TaskStart, Stdout: strings.Repeat("a", 64<<10), Data: jobevent.Data{Task: "x", Name: "x", TaskPath: "a"}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := masked(e, stars{})
+	runtime.ReadMemStats(&after)
+	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; got.Stdout != e.Stdout || mib > 20 {
+		t.Errorf("%d bytes of %d, with %d MiB", len(got.Stdout), len(e.Stdout), mib)
 	}
 }
 
