@@ -93,7 +93,8 @@ type session struct {
 
 	versions versions
 	// room is for the bodies of its requests and answers.
-	room *semaphore.Weighted
+	room    *semaphore.Weighted
+	notices *notices
 
 	mu      sync.Mutex
 	ended   bool
@@ -153,7 +154,7 @@ func (t *sessions) find(token string) *session {
 
 func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
-	s := &session{Grant: g, room: semaphore.NewWeighted(maxHeldByRun)}
+	s := &session{Grant: g, room: semaphore.NewWeighted(maxHeldByRun), notices: newNotices()}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
 }

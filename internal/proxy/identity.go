@@ -116,13 +116,15 @@ func stripIdentity(h http.Header) {
 func (p *Proxy) anonymous(r *http.Request) *session {
 	p.opts.Metrics.AnonymousRequest()
 	user, _, _ := r.BasicAuth()
-	owner, ok := ownerTag(user)
-	if !ok {
-		return newSession(Grant{RunID: "anonymous"})
+	var g Grant
+	if owner, ok := ownerTag(user); ok {
+		g = p.opts.Anonymous(owner)
+		g.Owner = owner
 	}
-	g := p.opts.Anonymous(owner)
-	g.RunID, g.Owner = "anonymous", owner
-	return newSession(g)
+	g.RunID = "anonymous"
+	s := newSession(g)
+	s.notices = p.all.notices // a session has one request
+	return s
 }
 
 // ownerTag reads the user name of ansible-operator's kubeconfigs.

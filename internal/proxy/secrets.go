@@ -129,8 +129,7 @@ func (x *exchange) tell(values []string) error {
 
 func (x *exchange) withhold(why string) {
 	x.s.Secrets.Withhold()
-	x.p.log.Info("Output of the run is hidden: the values of a Secret that it has read are not known",
-		"job", x.s.RunID, "path", x.info.Path, "reason", why)
+	x.notice(&x.s.notices.hidden, "Output of the run is hidden: the values of a Secret that it has read are not known", why)
 }
 
 type readCloser struct {

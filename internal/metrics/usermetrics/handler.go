@@ -9,10 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
+	"golang.org/x/time/rate"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Metrics are kept as long as the operator runs, and a role may create them in a
@@ -51,6 +55,8 @@ type Options struct {
 // is safe for concurrent use.
 type Handler struct {
 	opts Options
+	// said bounds what the log has of refusals: a role may repeat its request as often as it wants.
+	said rate.Sometimes
 
 	mu       sync.Mutex
 	families map[string]*family
@@ -81,7 +87,7 @@ func New(opts Options) *Handler {
 	if opts.Full == nil {
 		opts.Full = func() {}
 	}
-	return &Handler{opts: opts, families: map[string]*family{}}
+	return &Handler{opts: opts, said: rate.Sometimes{First: 10, Interval: time.Minute}, families: map[string]*family{}}
 }
 
 // Close drops all metrics and removes them from the registerer. There, their names
@@ -133,7 +139,7 @@ func (h *Handler) refused(err error) {
 	if errors.Is(err, ErrFull) {
 		h.opts.Full()
 	}
-	h.opts.Log.Info("user metric refused", "reason", err.Error())
+	h.said.Do(func() { h.opts.Log.Info("user metric refused", "reason", text.Clip(err.Error(), 1<<10)) })
 }
 
 // record executes a request. An error is for the client.

@@ -489,6 +489,20 @@ func TestServeHTTP_LogsTheFirstUseAndRefusals(t *testing.T) {
 	}
 }
 
+func TestServeHTTP_RepeatedRefusalsDoNotFillTheLog(t *testing.T) {
+	lines, longest := 0, 0
+	h, _ := newHandler(t, func(o *Options) {
+		o.Log = funcr.New(func(_, args string) { lines, longest = lines+1, max(longest, len(args)) }, funcr.Options{})
+	})
+	for range 50 {
+		_ = post(t, h, `{"name":"1"}`)
+		_ = h.Record([]byte(`{"` + strings.Repeat("x", 20_000) + `":1}`))
+	}
+	if lines != 10 || longest > 2<<10 {
+		t.Errorf("%d lines, the longest has %d bytes", lines, longest)
+	}
+}
+
 func TestClose_TakesTheMetricsOut(t *testing.T) {
 	h, reg := newHandler(t)
 	bodies := []string{
