@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -68,15 +72,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
 	eventually(t, "the first run", func() bool { return o.exec.count() == 1 })
 	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} })
-	value := func(name string) float64 {
-		families := must.Get(reg.Gather())(t)
-		for _, f := range families {
-			if f.GetName() == name {
-				return f.GetMetric()[0].GetGauge().GetValue()
-			}
-		}
-		return 0
-	}
+	value := func(name string) float64 { return gauge(t, reg, name) }
 	eventually(t, "the change to be seen to wait", func() bool { return value("rolewright_queue_oldest_seconds") > 0 })
 	if value("rolewright_run_oldest_seconds") <= 0 {
 		t.Error("the run in progress has no age")
@@ -99,4 +95,39 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	if err != nil || waits != 3 {
 		t.Errorf("%d series of waits (%v), want those of created, changed and deleted", waits, err)
 	}
+}
+
+// An object whose finalizer is refused is due since the first try, however often it is tried.
+func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	reg := prometheus.NewPedanticRegistry()
+	faulty := rest.CopyConfig(cfg)
+	var open atomic.Bool
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
+			return !open.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
+		}}
+	})
+	start(t, faulty, &fakeExecutor{}, Options{
+		Watches: []watches.Watch{watchOf(gvk, withFinalizer)}, Metrics: must.Get(metrics.New(reg))(t), RetryMin: 50 * time.Millisecond, RetryMax: 300 * time.Millisecond,
+	})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	value := func() float64 { return gauge(t, reg, "rolewright_queue_oldest_seconds") }
+	eventually(t, "the object to be due for longer than between two tries", func() bool { return value() > 2 })
+	open.Store(true)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	eventually(t, "nothing to wait", func() bool { return value() == 0 })
+}
+
+// gauge is the value of the first series of a metric; 0 if there is none.
+func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	for _, f := range must.Get(reg.Gather())(t) {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return 0
 }

@@ -106,6 +106,9 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	}
 	switch {
 	case err != nil:
+		if !s.started {
+			r.objects.mark(req.NamespacedName, due) // what it was due for has not been done
+		}
 		return ctrl.Result{}, err
 	case s.queued:
 		queued = true
