@@ -252,10 +252,18 @@ func TestKind_FinalizerWithoutPatch(t *testing.T) {
 	o := start(t, limited, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
 	})}})
-	create(t, clientOf(t, cfg), object(gvk, ns, "one", nil))
+	c := clientOf(t, cfg)
+	obj := create(t, c, object(gvk, ns, "one", nil))
 	eventually(t, "the error names what to grant", func() bool {
 		return strings.Contains(o.log(), "add the finalizer: ") && strings.Contains(o.log(), `grant the operator patch on widgets in group \"`+gvk.Group)
 	})
+	is := condition(awaitCondition(t, c, obj, status.Reconciling, "True"), status.Reconciling)
+	if is["reason"] != "FinalizerRefused" || !strings.Contains(fmt.Sprint(is["message"]), "grant the operator patch on widgets") {
+		t.Errorf("condition = %v", is)
+	}
+	tries := o.count("PATCH")
+	eventually(t, "more tries", func() bool { return o.count("PATCH") > tries+1 })
+	must.Be(t, "writes of the status", int64(1), o.count("PATCH status"))
 	must.Be(t, "runs", 0, exec.count())
 }
 

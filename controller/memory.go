@@ -57,11 +57,12 @@ type memory struct {
 }
 
 // heldRun is a run that a pause holds back, or, with until, that waits for a maintenance
-// window.
+// window, or, with stuck, for the reason that this says.
 type heldRun struct {
 	cause      cause
 	generation int64
 	until      int64 // in Unix time
+	stuck      string
 }
 
 // remember is the memory of an object, new if its UID is.

@@ -82,7 +82,9 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 	case apierrors.IsConflict(err):
 		return lookAgain, nil
 	case err != nil:
-		return finished, fmt.Errorf("add the finalizer: %w", err)
+		err = fmt.Errorf("add the finalizer: %w", err)
+		r.showStuck(ctx, s, err)
+		return finished, err
 	}
 	s.trimmed = false
 	return nextPhase, nil
@@ -108,6 +110,7 @@ func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 // release removes the finalizer of an object whose finalizer run was proved or given up, if it has one.
 func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.prune(ctx, s); err != nil {
+		r.showStuck(ctx, s, err)
 		return err
 	}
 	return r.letGo(ctx, s)
@@ -123,7 +126,9 @@ func (r *reconciler) letGo(ctx context.Context, s *scope) error {
 		return nil // the cache is behind: the object has gone already
 	}
 	if err != nil {
-		return fmt.Errorf("remove the finalizer: %w", err)
+		err = fmt.Errorf("remove the finalizer: %w", err)
+		r.showStuck(ctx, s, err)
+		return err
 	}
 	r.objects.setDeleted(s.key, time.Time{})
 	s.log.Info("Finalizer removed", "remaining", finalizers)

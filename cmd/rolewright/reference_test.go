@@ -97,6 +97,8 @@ func situations() []situation {
 		{"check that failed, after a run", status.Conclude(applied, unchecked, time.Second, now)},
 		{"finalizer run in progress", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
 		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
+		{"finalizer refused, so that no run starts", status.Stuck(map[string]any{}, 3, false, "add the finalizer: admission webhook … denied the request", now)},
+		{"finalizer run succeeded, and the object cannot go", status.Stuck(applied, 3, true, "remove the finalizer: admission webhook … denied the request", now)},
 		{"run held back by a pause", status.Hold(map[string]any{}, 3, "changed", time.Time{}, nil, now)},
 		{"run held back by a maintenance window", status.Hold(applied, 3, "content", now.Add(time.Hour), nil, now)},
 	}

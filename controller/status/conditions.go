@@ -43,6 +43,7 @@ const (
 	reasonPaused      = "Paused"
 	reasonWindow      = "MaintenanceWindow"
 	reasonWaiting     = "Waiting"
+	reasonNoFinalizer = "FinalizerRefused"
 )
 
 // conditions is status.conditions as it was read: any element may be anything,
@@ -119,7 +120,7 @@ func (c *conditions) add(kind, value, reason, message string) {
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
-	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWindow, reasonWaiting,
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWindow, reasonWaiting, reasonNoFinalizer,
 		ReasonExhausted, ReasonLoop, reasonDrift, reasonNoDrift, reasonChecked:
 		return true
 	}
@@ -147,10 +148,10 @@ func (c *conditions) write(st map[string]any) {
 	}
 }
 
-// isHeld tells whether a status says that a run is held back.
+// isHeld tells whether a status says that a run is held back, or that the object does not get its finalizer.
 func isHeld(st map[string]any) bool {
 	_, c := readConditions(st, 0, time.Time{}).find(Reconciling)
-	return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow)
+	return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow || c["reason"] == reasonNoFinalizer)
 }
 
 // ended is how the last run has ended by ansible-operator's condition Running, and of which

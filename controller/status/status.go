@@ -255,6 +255,22 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 	return out
 }
 
+// Stuck is the status of an object that does not get its finalizer, and is not run, or that is being deleted and
+// cannot go, for the reason that why says.
+func Stuck(st map[string]any, generation int64, deleting bool, why string, now time.Time) map[string]any {
+	out := clone(st)
+	discardRejected(out)
+	c := readConditions(out, generation, now)
+	reason := reasonNoFinalizer
+	if deleting {
+		reason = reasonDeleting
+		c.add(Ready, "False", reason, "The object is being deleted: "+why)
+	}
+	c.add(Reconciling, "True", reason, why)
+	c.write(out)
+	return out
+}
+
 // notWatched is how warnings begin that say what cannot be watched.
 const notWatched = "not watched: "
 

@@ -1,0 +1,33 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+)
+
+// showStuck says in the status why an object does not get its finalizer or, if it is being deleted, does not
+// lose it. It writes once for each answer of the API server. What cannot be written is left to the log, which has why, too.
+func (r *reconciler) showStuck(ctx context.Context, s *scope, why error) {
+	held := heldRun{generation: -1, stuck: short(why.Error())}
+	var answer apierrors.APIStatus
+	if s.memory.held == held || !r.writesStatus() || !errors.As(why, &answer) || apierrors.IsConflict(why) {
+		return
+	}
+	err := r.readLive(ctx, s)
+	if err == nil {
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Stuck(st, s.object.GetGeneration(), s.deleting, held.stuck, r.now())
+		})
+	}
+	if err == nil || refused(err) {
+		s.memory.held = held
+	}
+	if err != nil {
+		s.log.V(1).Info("The status does not say what the object waits for", "error", err.Error())
+	}
+}
