@@ -82,7 +82,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	}
 	if !r.concerns(obj) {
 		r.objects.with(req.NamespacedName, func(e *entry) { e.waits = waits{} }) // another watch of the kind runs it
-		return ctrl.Result{}, nil
+		return ctrl.Result{RequeueAfter: r.noteForsaken(obj)}, nil
 	}
 	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
 		return ctrl.Result{RequeueAfter: time.Second}, nil // another watch of the kind runs it, and ends first

@@ -26,6 +26,9 @@ type watchers struct {
 
 	mu    sync.Mutex
 	kinds []*kind // one for each claim
+
+	// forsaking is held while a watch says of an object that no watch runs it.
+	forsaking sync.Mutex
 }
 
 // newWatchers are the watchers of all watches, one for each kind: those there were before,
@@ -157,6 +160,32 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 		return at == r.claim
 	}
 	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
+}
+
+// noteForsaken says, once, of an object that is being deleted and waits for a finalizer of the watch that no watch is
+// there to run it, and has it looked at again. Of several watches only one does so. The object is not of this one's concern.
+func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Duration) {
+	r.watchers.forsaking.Lock()
+	defer r.watchers.forsaking.Unlock()
+	key := client.ObjectKeyFromObject(obj)
+	var since time.Time
+	if obj.GetDeletionTimestamp() != nil && r.waits(obj) && watches.Responsible(r.watchers.claims, obj) < 0 &&
+		!slices.ContainsFunc(r.otherWatches(), func(other *reconciler) bool {
+			e := other.objects.get(key)
+			return !e.deleted.IsZero() || e.memory != nil && e.memory.uid == obj.GetUID()
+		}) {
+		since, again = obj.GetDeletionTimestamp().Time, r.opts.RetryMax
+	}
+	var was time.Time
+	r.objects.with(key, func(e *entry) { was, e.deleted = e.deleted, since })
+	if was.Equal(since) || since.IsZero() {
+		return again
+	}
+	ours := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return !r.releases(f) })
+	r.log.Info("An object that is being deleted matches the selector of no watch, and bears a finalizer of the operator: "+
+		"give it its labels back, so that its finalizer runs, or remove the finalizer",
+		"namespace", key.Namespace, "name", key.Name, "finalizers", ours)
+	return again
 }
 
 // takeOver has the other watches forget what they know of an object that is run by this one:

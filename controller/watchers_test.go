@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -254,4 +255,41 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 	s.kinds = nil
 	s.showReady(gvk)
 	ready("")
+}
+
+// An object that no watch runs any more, and that none remembers, stays at its deletion. One of the watches that it waits for
+// says so, once, and the age of the deletion is in the metrics until it goes.
+func TestWatchers_DeletedWithoutAWatch(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	reg := prometheus.NewPedanticRegistry()
+	opts := Options{RunnerRoot: t.TempDir(), Metrics: must.Get(metrics.New(reg))(t), Watches: []watches.Watch{
+		tierOf(gvk, "gold", endingWith("tier")), tierOf(gvk, "silver", endingWith("tier")), tierOf(gvk, "none"),
+	}}
+	o := start(t, cfg, &fakeExecutor{}, opts)
+	one := create(t, c, ofTier(object(gvk, ns, "one", map[string]any{}), "gold"))
+	two := ofTier(object(gvk, ns, "two", map[string]any{}), "gold")
+	two.SetFinalizers([]string{"example.com/others"})
+	create(t, c, two)
+	awaitCondition(t, c, one, status.Ready, "True")
+	awaitCondition(t, c, two, status.Ready, "True")
+	o.stop()
+	label(t, c, one, "iron")
+	label(t, c, two, "iron")
+	must.Do(t, c.Delete(t.Context(), one.DeepCopy()))
+	must.Do(t, c.Delete(t.Context(), two.DeepCopy()))
+	o = start(t, cfg, &fakeExecutor{}, opts)
+	const says = "matches the selector of no watch"
+	eventually(t, "the log names them", func() bool { return strings.Count(o.log(), says) == 2 })
+	eventually(t, "the age", func() bool { return gauge(t, reg, "rolewright_deletion_oldest_seconds") > 0 })
+	time.Sleep(2 * o.set.opts.RetryMax) // they are looked at again
+	must.Be(t, "lines", 2, strings.Count(o.log(), says))
+
+	label(t, c, one, "gold")
+	awaitGone(t, c, one)
+	update(t, c, two, func(m map[string]any) { m["metadata"].(map[string]any)["finalizers"] = []any{"example.com/others"} })
+	eventually(t, "no deletion that waits for the operator", func() bool { return gauge(t, reg, "rolewright_deletion_oldest_seconds") == 0 })
+	update(t, c, two, func(m map[string]any) { delete(m["metadata"].(map[string]any), "finalizers") })
 }
