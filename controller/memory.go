@@ -52,6 +52,9 @@ type memory struct {
 	observed int64
 	// held is the run that the status says is held back; zero for none.
 	held heldRun
+	// refused is until when the status is not written of an object that is not run, because that
+	// was refused; zero if it was not.
+	refused time.Time
 	// notWatched are the lines of what the status says cannot be watched.
 	notWatched string
 }

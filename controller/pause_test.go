@@ -3,12 +3,15 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -200,4 +203,38 @@ func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	if warnings, _, _ := unstructured.NestedStringSlice(is.Object, "status", "ansible", "warnings"); len(warnings) > 0 {
 		t.Errorf("warnings that are not true any more: %q", warnings)
 	}
+}
+
+// A status that may not be written is no error of the objects that are paused: the log says so once for each, and the
+// status what holds them back once it may be written.
+func TestPause_TheStatusIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var open atomic.Bool
+	var tries atomic.Int64
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
+			if writesStatus(req) {
+				tries.Add(1)
+			}
+			return !open.Load() && writesStatus(req)
+		}}
+	})
+	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, RetryMin: 10 * time.Millisecond, RetryMax: 500 * time.Millisecond})
+	obj := object(gvk, ns, "it", map[string]any{})
+	obj.SetAnnotations(map[string]string{ownPrefix + "paused": "true"})
+	create(t, c, obj)
+	began := time.Now()
+	eventually(t, "the status is tried again", func() bool { return tries.Load() > 2 })
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("it was tried three times in %s", took)
+	}
+	must.Be(t, "lines", 1, strings.Count(o.log(), "Status is refused"))
+	must.Be(t, "lines", 1, strings.Count(o.log(), "A run is held back"))
+	must.Be(t, "errors", 0, strings.Count(o.log(), "Reconciler error"))
+	open.Store(true)
+	awaitCondition(t, c, obj, status.Reconciling, "True")
 }

@@ -175,7 +175,8 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 // the object waits for, and writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	if !r.refer(s) {
-		return r.untilWritten(s, 0), r.showNotWatched(ctx, s) // it is looked at when what it refers to is known
+		err := r.showNotWatched(ctx, s)
+		return r.untilWritten(s, 0), err // it is looked at when what it refers to is known
 	}
 	var err error
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
@@ -198,12 +199,15 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	if err := r.showNotWatched(ctx, s); err != nil {
 		return finished, err
 	}
+	if now.After(s.memory.refused) {
+		s.memory.refused = time.Time{} // there is nothing to say any more
+	}
 	return r.untilWritten(s, s.plan.wait), nil
 }
 
-// untilWritten requeues the object after wait, or earlier to write an end that was refused.
+// untilWritten requeues the object after wait, or earlier to write what was refused.
 func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
-	if s.memory.unwritten != nil && (wait == 0 || wait > r.opts.RetryMax) {
+	if (s.memory.unwritten != nil || !s.memory.refused.IsZero()) && (wait == 0 || wait > r.opts.RetryMax) {
 		wait = r.opts.RetryMax
 	}
 	return after(wait)
@@ -221,17 +225,17 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 		!failed && last.Result != status.Succeeded, (known || failed) && !held:
 		return nil
 	}
-	err := r.readLive(ctx, s)
-	if err == nil && s.object.GetGeneration() == generation {
-		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			if failed {
-				return status.Resume(st, *last, generation, r.situation(s).delay(), now)
-			}
-			return status.Observe(st, generation, now)
-		})
-	}
-	if client.IgnoreNotFound(err) != nil && !final(err) {
-		return fmt.Errorf("record the generation: %w", err)
+	shown, err := r.show(ctx, s, "record the generation", func(st map[string]any) map[string]any {
+		switch {
+		case s.object.GetGeneration() != generation:
+			return st
+		case failed:
+			return status.Resume(st, *last, generation, r.situation(s).delay(), now)
+		}
+		return status.Observe(st, generation, now)
+	})
+	if !shown {
+		return err
 	}
 	s.memory.observed, s.memory.held = generation, heldRun{}
 	return nil
@@ -250,19 +254,18 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 	if s.memory.held == held {
 		return nil
 	}
-	if s.plan.until.IsZero() {
+	switch {
+	case !s.memory.refused.IsZero(): // it was said
+	case s.plan.until.IsZero():
 		s.log.Info("A run is held back: the object is paused", "cause", held.cause)
-	} else {
+	default:
 		s.log.Info("A run is held back until a maintenance window opens", "cause", held.cause, "opens", s.plan.until.UTC())
 	}
-	err := r.readLive(ctx, s)
-	if err == nil {
-		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Hold(st, s.object.GetGeneration(), string(held.cause), s.plan.until, s.warnings, now)
-		})
-	}
-	if client.IgnoreNotFound(err) != nil && !final(err) {
-		return fmt.Errorf("record what holds the run back: %w", err)
+	shown, err := r.show(ctx, s, "record what holds the run back", func(st map[string]any) map[string]any {
+		return status.Hold(st, s.object.GetGeneration(), string(held.cause), s.plan.until, s.warnings, now)
+	})
+	if !shown {
+		return err
 	}
 	s.memory.held = held
 	s.noteNotWatched()
@@ -320,7 +323,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	}
 	if s.err == nil {
 		r.objects.with(s.key, func(e *entry) { e.touched = "" }) // the run sees every change there was
-		s.memory.held = heldRun{}
+		s.memory.held, s.memory.refused = heldRun{}, time.Time{}
 		return nextPhase, nil
 	}
 	return runEnded, nil

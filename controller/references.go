@@ -22,7 +22,6 @@ import (
 	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/discovery"
-	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -85,14 +84,11 @@ func (r *reconciler) showNotWatched(ctx context.Context, s *scope) error {
 	if says := strings.Join(s.notWatched, "\n"); s.memory.notWatched == says || s.deleting || !r.writesStatus() {
 		return nil
 	}
-	err := r.readLive(ctx, s)
-	if err == nil {
-		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Warn(st, s.notWatched)
-		})
-	}
-	if client.IgnoreNotFound(err) != nil && !final(err) {
-		return fmt.Errorf("record what is not watched: %w", err)
+	shown, err := r.show(ctx, s, "record what is not watched", func(st map[string]any) map[string]any {
+		return status.Warn(st, s.notWatched)
+	})
+	if !shown {
+		return err
 	}
 	s.noteNotWatched()
 	return nil

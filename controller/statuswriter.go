@@ -54,6 +54,33 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 	return nil
 }
 
+// show writes what the status says of an object that is not run; what says of what an error is. A refusal is not the
+// object's: it is logged once, and what was not shown is tried again after the longest time between two retries.
+func (r *reconciler) show(ctx context.Context, s *scope, what string, ch change) (shown bool, err error) {
+	m := s.memory
+	if r.now().Before(m.refused) {
+		return false, nil
+	}
+	if err = r.readLive(ctx, s); err == nil {
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, ch)
+	}
+	switch {
+	case client.IgnoreNotFound(err) == nil:
+	case !refused(err):
+		return false, fmt.Errorf("%s: %w", what, err)
+	default:
+		if m.refused.IsZero() {
+			r.logRefusal(s, err)
+		}
+		if !final(err) {
+			m.refused = r.now().Add(r.opts.RetryMax)
+			return false, nil
+		}
+	}
+	m.refused = time.Time{}
+	return true, nil
+}
+
 // readLive brings the scope's object to what the API server has.
 func (r *reconciler) readLive(ctx context.Context, s *scope) error {
 	if err := r.readAgain(ctx, s.object); err != nil {

@@ -7,7 +7,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/internal/metrics"
 )
 
 // showStuck says in the status why an object does not get its finalizer or, if it is being deleted, does not
@@ -18,16 +17,13 @@ func (r *reconciler) showStuck(ctx context.Context, s *scope, why error) {
 	if s.memory.held == held || !r.writesStatus() || !errors.As(why, &answer) || apierrors.IsConflict(why) {
 		return
 	}
-	err := r.readLive(ctx, s)
-	if err == nil {
-		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Stuck(st, s.object.GetGeneration(), s.deleting, held.stuck, r.now())
-		})
-	}
-	if err == nil || refused(err) {
+	shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {
+		return status.Stuck(st, s.object.GetGeneration(), s.deleting, held.stuck, r.now())
+	})
+	if shown {
 		s.memory.held = held
 	}
 	if err != nil {
-		s.log.V(1).Info("The status does not say what the object waits for", "error", err.Error())
+		s.log.V(1).Info("The status does not say why the object is stuck", "error", err.Error())
 	}
 }
