@@ -198,7 +198,7 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 	wanted := []string{
 		"Progressing", "Healthy", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing", "Progressing",
 		"Healthy", "Progressing", "Healthy", "Healthy", // of checks
-		"Progressing", "Healthy", "Suspended", "Healthy",
+		"Progressing", "Healthy", "Progressing", "Progressing", "Suspended", "Healthy",
 	}
 	must.Be(t, "number of statuses", len(wanted), len(situations()))
 	for i, s := range situations() {
