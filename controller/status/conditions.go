@@ -142,6 +142,35 @@ func verdictReasons() map[string]bool {
 	}
 }
 
+func isOurType(cond map[string]any) bool {
+	switch cond["type"] {
+	case Running, Successful, Failure:
+		return true
+	case Ready, Reconciling, Stalled, Drifted, Looping:
+		return ours(cond)
+	}
+	return false
+}
+
+// IsOwn is true for a status in which nothing stands but what this package writes.
+func IsOwn(st map[string]any) bool {
+	met := map[any]bool{}
+	list, _ := st["conditions"].([]any)
+	for _, item := range list {
+		cond, _ := item.(map[string]any)
+		if !isOurType(cond) || met[cond["type"]] {
+			return false
+		}
+		met[cond["type"]] = true
+	}
+	for field := range st {
+		if field != "ansible" && field != "observedGeneration" && field != "conditions" {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *conditions) write(st map[string]any) {
 	if c.list != nil {
 		st["conditions"] = c.list

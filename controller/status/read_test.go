@@ -223,3 +223,27 @@ func TestRead_KeepsBounds(t *testing.T) {
 		t.Errorf("dependents of the core group: %+v", got)
 	}
 }
+
+// A status is not only ours where it has a condition of another, one of ours twice, or another field.
+func TestIsOwn(t *testing.T) {
+	ours := func() map[string]any { return Conclude(nil, success(7), 0, at(2)) }
+	with := func(edit func(st map[string]any)) map[string]any { st := ours(); edit(st); return st }
+	for name, tc := range map[string]struct {
+		st   map[string]any
+		want bool
+	}{
+		"none": {nil, true},
+		"ours": {ours(), true},
+		"another condition": {with(func(st map[string]any) {
+			st["conditions"] = append(st["conditions"].([]any), map[string]any{"type": "Synced", "status": "True"})
+		}), false},
+		"Running twice": {with(func(st map[string]any) {
+			st["conditions"] = append(st["conditions"].([]any), map[string]any{"type": Running, "status": "True"})
+		}), false},
+		"another field": {with(func(st map[string]any) { st["nodes"] = []any{"a"} }), false},
+	} {
+		if got := IsOwn(tc.st); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -325,25 +325,6 @@ func Legacy(before, after map[string]any) map[string]any {
 	return out
 }
 
-// IsOwn is true for a status in which nothing stands but what this package writes.
-func IsOwn(st map[string]any) bool {
-	list, _ := st["conditions"].([]any)
-	met := map[any]bool{}
-	for _, item := range list {
-		cond, _ := item.(map[string]any)
-		if !isOurType(cond) || met[cond["type"]] {
-			return false
-		}
-		met[cond["type"]] = true
-	}
-	for field, value := range st {
-		if field != "ansible" && field != "observedGeneration" && (field != "conditions" || list == nil && value != nil) {
-			return false
-		}
-	}
-	return true
-}
-
 // Minimal cuts a status down to the conditions that changed, for an object
 // that has no room for more: before is the status as it was read, after the
 // one that did not fit.
@@ -363,16 +344,6 @@ func Minimal(before, after map[string]any) map[string]any {
 	}
 	out["conditions"] = list
 	return out
-}
-
-func isOurType(cond map[string]any) bool {
-	switch cond["type"] {
-	case Running, Successful, Failure:
-		return true
-	case Ready, Reconciling, Stalled, Drifted, Looping:
-		return ours(cond)
-	}
-	return false
 }
 
 func clone(st map[string]any) map[string]any {
