@@ -81,9 +81,14 @@ func own(info os.FileInfo) bool {
 	return info.Mode() == os.ModeDir|0o700 && ok && int(owner.Uid) == os.Geteuid()
 }
 
-// Remove removes the directory with all that is in it.
+// Remove removes the directory with all that is in it. A process that is about to end may
+// write one more file there, and rename it.
 func (d Dir) Remove() error {
-	return errors.Join(os.RemoveAll(d.Name()), d.Close())
+	err := os.RemoveAll(d.Name())
+	for tries := 2; errors.Is(err, unix.ENOTEMPTY) && tries > 0; tries-- {
+		err = os.RemoveAll(d.Name())
+	}
+	return errors.Join(err, d.Close())
 }
 
 // sweep removes what processes have left below a directory that did not live to

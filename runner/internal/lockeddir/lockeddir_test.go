@@ -1,0 +1,37 @@
+package lockeddir
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// The supervising process of a killed operator's fork server may still write its record there.
+func TestRemove_WhileAnotherProcessWritesItsLastFile(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	for i := range 300 {
+		d := must.Get(Make(parent, "x"))(t)
+		record := filepath.Join(d.Name(), "1", "end.json")
+		must.Do(t, os.Mkdir(filepath.Dir(record), 0o700))
+		for n := range 20 {
+			must.Do(t, os.WriteFile(filepath.Join(d.Name(), "1", strconv.Itoa(n)), nil, 0o600))
+		}
+		must.Do(t, plainfile.Reserve(record, 1<<10))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range i {
+				_, _ = os.Lstat(parent)
+			}
+			_ = plainfile.Replace(record, []byte("{}")) // the directory may be gone
+		})
+		err := d.Remove()
+		wg.Wait()
+		must.Do(t, err)
+	}
+}
