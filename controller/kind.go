@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -232,7 +233,7 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	}
 	s := &service{kind: k, r: r, ctl: ctl, kinds: kinds, part: part}
 	for _, ns := range where.in { // before the controller starts, which waits for their objects
-		if err := s.begin(ns); err != nil {
+		if err := s.begin(ctx, ns); err != nil {
 			cancel(err)
 		}
 	}
@@ -275,14 +276,17 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 	}
 }
 
-// newCache has the objects of one namespace, or of all.
-func (k *kind) newCache(res resource, namespace string) (cache.Cache, error) {
+// newCache has the objects of one namespace, or of all. fails is called when their list or watch has.
+func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cache, error) {
 	opts := cache.Options{
-		HTTPClient:               k.http,
-		Scheme:                   k.scheme,
-		Mapper:                   k.mapper(res),
-		DefaultWatchErrorHandler: k.listFails,
-		DefaultTransform:         trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+		HTTPClient: k.http,
+		Scheme:     k.scheme,
+		Mapper:     k.mapper(res),
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			fails()
+			k.listFails(ctx, r, err)
+		},
+		DefaultTransform: trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:

@@ -115,10 +115,19 @@ type service struct {
 	part func(run func(context.Context) error)
 }
 
-// begin has the objects in a namespace reconciled from now on.
-func (s *service) begin(namespace string) error {
-	is, err := s.newCache(s.r.res, namespace)
+// firstLists is how many first lists of objects are read at a time: the API server need not send the objects of forty kinds at
+// once, or of eight shards of five. One that takes longer than firstListLimit holds up no other.
+const (
+	firstLists     = 4
+	firstListLimit = time.Minute
+)
+
+// begin has the objects in a namespace reconciled as soon as it is the turn of their first list.
+func (s *service) begin(ctx context.Context, namespace string) error {
+	failed, fails := context.WithCancel(ctx)
+	is, err := s.newCache(s.r.res, namespace, fails)
 	if err != nil {
+		fails()
 		return err
 	}
 	s.kinds.of.Store(namespace, is)
@@ -126,7 +135,26 @@ func (s *service) begin(namespace string) error {
 	if err := s.ctl.Watch(src); err != nil {
 		return fmt.Errorf("watch %s: %w", s.r.gvk, err)
 	}
-	s.part(is.Start)
+	s.part(func(ctx context.Context) error {
+		defer fails()
+		if s.set.firstLists.Acquire(ctx, 1) != nil {
+			return nil // ctx has ended
+		}
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		wg.Go(func() {
+			defer s.set.firstLists.Release(1)
+			first, cancel := context.WithTimeout(ctx, firstListLimit)
+			defer cancel()
+			defer context.AfterFunc(failed, cancel)()
+			if _, err := is.GetInformer(first, s.r.newObject()); err == nil {
+				is.WaitForCacheSync(first)
+			}
+		})
+		return is.Start(ctx)
+	})
 	return nil
 }
 
@@ -207,7 +235,7 @@ func (s *service) join(ctx context.Context, namespace string) error {
 		return err
 	}
 	if _, begun := s.kinds.of.Load(namespace); !begun {
-		if err := s.begin(namespace); err != nil {
+		if err := s.begin(ctx, namespace); err != nil {
 			return err
 		}
 	}

@@ -2,9 +2,13 @@ package controller
 
 import (
 	"context"
+	"net/http"
 	"os"
+	"path"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -135,4 +139,54 @@ func TestKind_MissingPermissionInAllNamespaces(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), `"`+first+`"`) && strings.Contains(err.Error(), `"`+second+`"`)
 	})
 	must.Be(t, "the log says so", true, strings.Contains(o.log(), "Kind cannot be served yet"))
+}
+
+// An operator of many kinds, shards or namespaces reads four first lists at a time. Those that fail hold up no others.
+func TestKind_ReadsItsFirstListsInTurns(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk := clientOf(t, cfg), testenv.CRD(t, cfg)
+	var in []string
+	for range firstLists + 2 {
+		in = append(in, testenv.Namespace(t, cfg))
+	}
+	asked, answer := make(chan string, 1000), make(chan struct{})
+	var first sync.Map // the namespaces whose lists fail
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return failing{next: next, hits: func(req *http.Request) bool {
+			at, lists := strings.CutSuffix(req.URL.Path, "/widgets")
+			if !lists {
+				return false
+			}
+			asked <- path.Base(at)
+			<-answer
+			return has(&first, path.Base(at))
+		}}
+	})
+	start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, Namespaces: in})
+	for range firstLists {
+		first.Store(<-asked, true)
+	}
+	select {
+	case ns := <-asked:
+		t.Errorf("namespace %s is listed beside %d others", ns, firstLists)
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(answer)
+	others := map[string]bool{}
+	for len(others) < len(in)-firstLists {
+		if ns := <-asked; !has(&first, ns) {
+			others[ns] = true
+		}
+	}
+	first.Clear()
+	for _, ns := range in {
+		awaitCondition(t, c, create(t, c, object(gvk, ns, "one", nil)), status.Ready, "True")
+	}
+}
+
+func has(m *sync.Map, key string) bool {
+	_, ok := m.Load(key)
+	return ok
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -65,6 +66,9 @@ type Set struct {
 	closed   bool
 	active   sync.WaitGroup // the kinds that are being served
 
+	// firstLists has the first lists of objects wait for each other.
+	firstLists *semaphore.Weighted
+
 	// change is held while what is served changes: the watches, their content, or the shards,
 	// which are one nil where objects are not shared.
 	change  sync.Mutex
@@ -93,6 +97,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		mgr: mgr, opts: &opts, store: store, encrypted: vault.New(opts.AnsibleArgs, os.LookupEnv), log: log,
 		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
 		ending: map[ofShard][]<-chan struct{}{}, watchers: map[*Shard]map[schema.GroupKind]*watchers{},
+		firstLists: semaphore.NewWeighted(firstLists),
 	}
 	if !opts.Sharded {
 		set.shards = []*Shard{nil}
