@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,11 +204,51 @@ func TestKind_ListFails(t *testing.T) {
 	})
 }
 
-// withdrawing stands for an API server that takes permissions away, and cuts the watches that are open.
+// The kind is served, and the operator ready, as long as the objects of one namespace are seen.
+func TestKind_ListFailsInOneNamespace(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, lost, kept := testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
+	var denied atomic.Bool
+	cut := make(chan struct{})
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return withdrawing{next: next, on: &denied, cut: cut, namespace: lost}
+	})
+	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, Namespaces: []string{lost, kept}})
+	obj := awaitCondition(t, c, create(t, c, object(gvk, lost, "one", nil)), status.Ready, "True")
+	denied.Store(true)
+	close(cut)
+	const says = "Kind is not served in all namespaces; it is in the others"
+	eventually(t, "the log names the namespace", func() bool {
+		return strings.Contains(o.log(), says) && strings.Contains(o.log(), `namespace \"`+lost)
+	})
+	must.Be(t, "the state of the kind", nil, o.set.Ready())
+	awaitCondition(t, c, create(t, c, object(gvk, kept, "one", nil)), status.Ready, "True")
+	denied.Store(false)
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the change is run", func() bool {
+		return get(t, c, obj).Object["status"].(map[string]any)["observedGeneration"] == int64(2)
+	})
+}
+
+// withdrawing stands for an API server that takes permissions away, in a namespace or all, and cuts the watches that are open.
 type withdrawing struct {
-	next http.RoundTripper
-	on   *atomic.Bool
-	cut  <-chan struct{}
+	next      http.RoundTripper
+	on        *atomic.Bool
+	cut       <-chan struct{}
+	namespace string
+}
+
+// denies tells whether the permission is taken away that a request needs, or asks for.
+func (f withdrawing) denies(req *http.Request) bool {
+	if !f.on.Load() || req.Body == nil {
+		return f.on.Load() && strings.Contains(req.URL.Path, f.namespace)
+	}
+	body, err := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil && bytes.Contains(body, []byte(f.namespace))
 }
 
 func (f withdrawing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -220,9 +261,9 @@ func (f withdrawing) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	of := strings.HasSuffix(req.URL.Path, "/widgets")
 	switch {
-	case f.on.Load() && of:
+	case of && f.denies(req):
 		return answer(http.StatusForbidden, status)
-	case f.on.Load() && strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews"):
+	case strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") && f.denies(req):
 		return answer(http.StatusCreated, review)
 	case of && req.URL.Query().Get("watch") != "":
 		ctx, cancel := context.WithCancel(req.Context())

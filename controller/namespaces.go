@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,25 +181,28 @@ func (s *service) spread(ctx context.Context, where reach) error {
 				s.settle(where, ns)
 			}
 		}
-		if err := s.seen(ctx, where.in); ctx.Err() == nil {
-			s.report(cmp.Or(err, where.missing()))
+		if err := s.state(ctx, where); ctx.Err() == nil {
+			s.report(err)
 		}
 	}
 }
 
-// seen is an error if the API server has refused a list or watch, and the operator still may not see the objects in a
-// namespace, or cannot ask.
-func (s *service) seen(ctx context.Context, namespaces []string) error {
-	if !s.refused.Swap(false) {
-		return nil
-	}
-	for _, ns := range namespaces {
-		if err := s.may(ctx, s.r.client, s.r.res, ns); err != nil {
-			s.refused.Store(true)
-			return fmt.Errorf("%w: %w", errNotSeen, err)
+// state says in which namespaces the kind is not served: where it may not be, and where the operator may not see the objects any
+// more, or cannot ask, after the API server has refused a list or watch. It is errNotSeen if that is everywhere.
+func (s *service) state(ctx context.Context, where reach) error {
+	is := reach{out: maps.Clone(where.out)}
+	if s.refused.Swap(false) {
+		for _, ns := range where.in {
+			if err := s.may(ctx, s.r.client, s.r.res, ns); err != nil {
+				is.out[ns] = err
+				s.refused.Store(true)
+			}
 		}
 	}
-	return nil
+	if len(is.out) == len(where.in)+len(where.out) {
+		return fmt.Errorf("%w: %s", errNotSeen, is.why())
+	}
+	return is.missing()
 }
 
 // listFails is called when a list or a watch of the kind's objects has failed, which is tried again. Before the first list
