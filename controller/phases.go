@@ -213,26 +213,20 @@ func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
 	return after(wait)
 }
 
-// observe says in the status that a generation with the inputs of the last
-// success is settled too. It writes once per generation. Of a failure it says so
-// again after another run was held back.
+// observe says in the status that a generation with the inputs of the last success is settled too, once per generation. Of what
+// else the last run has left it says so again after another run was held back, or the object was stuck.
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
-	known := last.Generation == generation || s.memory.observed == generation
-	failed, held := last.Result == status.Failed, s.memory.held != (heldRun{})
-	switch {
-	case s.settings.mode == watches.ModeCheck, last.Wait != nil, !r.writesStatus(),
-		!failed && last.Result != status.Succeeded, (known || failed) && !held:
+	settled := last.Result == status.Succeeded && !last.NotYet() && s.settings.mode != watches.ModeCheck
+	known, held := last.Generation == generation || s.memory.observed == generation, s.memory.held != (heldRun{})
+	if !r.writesStatus() || last.Result == status.Interrupted || !held && (known || !settled) {
 		return nil
 	}
 	shown, err := r.show(ctx, s, "record the generation", func(st map[string]any) map[string]any {
-		switch {
-		case s.object.GetGeneration() != generation:
+		if s.object.GetGeneration() != generation {
 			return st
-		case failed:
-			return status.Resume(st, *last, generation, r.situation(s).delay(), now)
 		}
-		return status.Observe(st, generation, now)
+		return status.Resume(st, *last, generation, r.situation(s).delay(), now)
 	})
 	if !shown {
 		return err

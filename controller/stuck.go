@@ -10,11 +10,13 @@ import (
 )
 
 // showStuck says in the status why an object does not get its finalizer or, if it is being deleted, does not
-// lose it. It writes once for each answer of the API server. What cannot be written is left to the log, which has why, too.
+// lose it. It writes once for each answer of the API server, of which those that pass by themselves are none. What cannot be written is left to the log, which has why, too.
 func (r *reconciler) showStuck(ctx context.Context, s *scope, why error) {
 	held := heldRun{generation: -1, stuck: short(why.Error())}
 	var answer apierrors.APIStatus
-	if s.memory.held == held || !r.writesStatus() || !errors.As(why, &answer) || apierrors.IsConflict(why) {
+	passes := !errors.As(why, &answer) || apierrors.IsConflict(why) || apierrors.IsTooManyRequests(why) || apierrors.IsTimeout(why) ||
+		apierrors.IsServerTimeout(why) || apierrors.IsServiceUnavailable(why)
+	if s.memory.held == held || !r.writesStatus() || passes {
 		return
 	}
 	shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {

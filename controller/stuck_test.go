@@ -1,15 +1,18 @@
 package controller
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -27,24 +30,39 @@ func TestStuck_TheStatusSaysWhy(t *testing.T) {
 			return refuses.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
 		}}
 	})
-	exec := &fakeExecutor{}
+	parks := testenv.Namespace(t, cfg)
+	park := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + parks + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if strings.Contains(string(req.ExtraVars), parks) {
+			callerOf(t, req).call("wait", park, 200, `"parked":true`)
+		}
+		return succeeded(), nil
+	}}
 	o := start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	parked := create(t, c, object(gvk, parks, "one", map[string]any{}))
 	awaitCondition(t, c, obj, status.Ready, "True")
+	awaitCondition(t, c, parked, status.Ready, "False")
+	reason := func(of *unstructured.Unstructured, want string) {
+		t.Helper()
+		eventually(t, "Reconciling is because of "+want, func() bool { return condition(get(t, c, of), status.Reconciling)["reason"] == want })
+	}
 
 	refuses.Store(true)
-	update(t, c, obj, func(is map[string]any) {
-		delete(is["metadata"].(map[string]any), "finalizers")
-		is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "verbosity": "1"} // it is looked at
-	})
-	is := awaitCondition(t, c, obj, status.Reconciling, "True")
-	must.Be(t, "reason", any("FinalizerRefused"), condition(is, status.Reconciling)["reason"])
+	for _, of := range []*unstructured.Unstructured{obj, parked} {
+		update(t, c, of, func(is map[string]any) {
+			delete(is["metadata"].(map[string]any), "finalizers")
+			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "verbosity": "1"} // it is looked at
+		})
+		reason(of, "FinalizerRefused")
+	}
 	refuses.Store(false)
 	awaitCondition(t, c, obj, status.Reconciling, "False")
+	reason(parked, "Waiting")
 
 	refuses.Store(true)
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
-	is = awaitCondition(t, c, obj, status.Ready, "False")
+	is := awaitCondition(t, c, obj, status.Ready, "False")
 	eventually(t, "the status says why the object stays", func() bool {
 		is = get(t, c, obj)
 		message, _ := condition(is, status.Ready)["message"].(string)

@@ -96,7 +96,7 @@ func situations() []situation {
 		{"check that has found none, after a run", status.Conclude(applied, checked, 0, now)},
 		{"check that failed, after a run", status.Conclude(applied, unchecked, time.Second, now)},
 		{"finalizer run in progress", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
-		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
+		{"a change without a run: its inputs have succeeded before", status.Resume(map[string]any{}, status.Run{Result: status.Succeeded}, 3, 0, now)},
 		{"finalizer refused, so that no run starts", status.Stuck(map[string]any{}, 3, false, "add the finalizer: admission webhook … denied the request", now)},
 		{"finalizer run succeeded, and the object cannot go", status.Stuck(applied, 3, true, "remove the finalizer: admission webhook … denied the request", now)},
 		{"run held back by a pause", status.Hold(map[string]any{}, 3, "changed", time.Time{}, nil, now)},

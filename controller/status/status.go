@@ -63,12 +63,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		c.remove(Drifted)
 	}
 	switch {
-	case r.Mode == ModeCheck:
-		concludeCheck(c, r)
-	case r.Wait != nil:
-		concludeWaiting(c, "The object "+r.Wait.String())
-	case r.NotYet():
-		concludeWaiting(c, r.Message)
+	case concludeUnsettled(c, r):
 	case r.Result == Succeeded:
 		concludeSuccess(c, r)
 	case r.Result == Interrupted:
@@ -134,11 +129,30 @@ func typeOf(condition any) string {
 	return text(m["type"])
 }
 
+// concludeUnsettled says what a run has left that was a check, or after which the object is not as wanted yet.
+func concludeUnsettled(c *conditions, r Run) bool {
+	switch {
+	case r.Mode == ModeCheck:
+		concludeCheck(c, r)
+	case r.Wait != nil:
+		concludeWaiting(c, "The object "+r.Wait.String())
+	case r.NotYet():
+		concludeWaiting(c, r.Message)
+	default:
+		return false
+	}
+	return true
+}
+
 func concludeSuccess(c *conditions, r Run) {
 	c.set(Running, "True", reasonSuccessful, messageAwaiting, r.ansibleResult(), false)
 	c.set(Successful, "True", reasonSuccessful, messageSucceeded, nil, false)
 	c.set(Failure, "False", "", "", nil, true)
+	settle(c)
+}
 
+// settle says that the object is as its last run has left it, which has succeeded.
+func settle(c *conditions) {
 	c.add(Ready, "True", reasonSettled, messageSucceeded)
 	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
 	c.add(Stalled, "False", reasonSettled, "")
@@ -208,29 +222,23 @@ func concludeInterrupted(c *conditions, r Run, next time.Duration) {
 	c.add(Reconciling, "True", reasonInterrupted, message)
 }
 
-// Observe is the status of an object whose new generation has the inputs of a
-// run that succeeded already: nothing is run, and the conditions say so.
-func Observe(st map[string]any, generation int64, now time.Time) map[string]any {
-	out := clone(st)
-	discardRejected(out)
-	c := readConditions(out, generation, now)
-	c.add(Ready, "True", reasonSettled, messageSucceeded)
-	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
-	c.add(Stalled, "False", reasonSettled, "")
-	c.write(out)
-	out["observedGeneration"] = generation
-	return out
-}
-
-// Resume is the status of an object whose last run, r, has failed, and of which a run was held back (see [Hold])
-// that is not due any more: the object has the inputs of r again, in another generation perhaps.
+// Resume is the status of an object for which its last run, r, still holds: it has the inputs of r, in another generation
+// perhaps, and no run of it is held back any more (see [Hold]), and it is not stuck (see [Stuck]).
 func Resume(st map[string]any, r Run, generation int64, next time.Duration, now time.Time) map[string]any {
 	out := clone(st)
 	discardRejected(out)
 	c := readConditions(out, generation, now)
-	concludeRetry(c, r, next)
+	switch {
+	case concludeUnsettled(c, r):
+	case r.Result == Succeeded:
+		settle(c)
+	default:
+		concludeRetry(c, r, next)
+	}
 	c.write(out)
-	out["observedGeneration"] = generation
+	if r.Mode != ModeCheck && !r.NotYet() {
+		out["observedGeneration"] = generation
+	}
 	return out
 }
 

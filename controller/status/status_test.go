@@ -263,14 +263,31 @@ func TestConclude_RecordReadsBack(t *testing.T) {
 	}
 }
 
-func TestObserve_IsIdempotent(t *testing.T) {
+func TestResume_IsIdempotent(t *testing.T) {
 	st := Conclude(nil, success(1), 0, at(2))
-	once := Observe(st, 3, at(5))
-	if diff := cmp.Diff(once, Observe(once, 3, at(9))); diff != "" {
+	once := Resume(st, success(1), 3, 0, at(5))
+	if diff := cmp.Diff(once, Resume(once, success(1), 3, 0, at(9))); diff != "" {
 		t.Errorf("a second look changed the status:\n%s", diff)
 	}
 	if once["observedGeneration"] != int64(3) {
 		t.Errorf("observedGeneration = %v", once["observedGeneration"])
+	}
+}
+
+// What held an object is taken back: its status is as the last run has left it.
+func TestResume_AsTheLastRunHasLeftIt(t *testing.T) {
+	check := success(1)
+	check.Mode, check.Drifted, check.Drift = ModeCheck, true, "a file"
+	parked := success(1)
+	parked.Wait = &Wait{APIVersion: "v1", Kind: "Pod", Name: "it", For: "exists", Since: at(1), Until: at(9)}
+	notYet := success(1)
+	notYet.Reason, notYet.Message = saysNotYet, "1 of 3"
+	for name, run := range map[string]Run{"success": success(1), "failure": failure(1, 2), "check": check, "parked": parked, "not yet": notYet} {
+		before := Conclude(map[string]any{}, run, time.Minute, at(2))
+		after := Resume(Stuck(before, 1, false, "add the finalizer: no", at(3)), run, 1, time.Minute, at(2))
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("%s (- was, + is):\n%s", name, diff)
+		}
 	}
 }
 

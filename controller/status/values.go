@@ -14,7 +14,7 @@ func readTime(v any) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
-	return t, err == nil && t.Year() >= 2000 && t.Year() < 2200
+	return t.UTC(), err == nil && t.Year() >= 2000 && t.Year() < 2200
 }
 
 func readDuration(v any) (time.Duration, bool) {
