@@ -64,7 +64,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	}
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
-		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log, since: r.now(),
+		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log, since: s.active.Started,
 		section: r.section(s), progress: s.progress, finalizes: s.deleting,
 		restarts: r.watch.OnChange == watches.OnChangeRestart,
 	}

@@ -162,8 +162,13 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
 }
 
-// noteForsaken says, once, of an object that is being deleted and waits for a finalizer of the watch that no watch is
-// there to run it, and has it looked at again. Of several watches only one does so. The object is not of this one's concern.
+// forsakenAfter is how many times the longest time between two tries an object has to be deleted for: another operator has had
+// the time to run its finalizer.
+const forsakenAfter = 5
+
+// noteForsaken says, once, of an object that has been deleted for a while and waits for a finalizer of the watch that no watch
+// is there to run it, and has it looked at again. Of several watches only one does so. The object is not of this one's concern:
+// another operator may run it.
 func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Duration) {
 	r.watchers.forsaking.Lock()
 	defer r.watchers.forsaking.Unlock()
@@ -174,7 +179,10 @@ func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Du
 			e := other.objects.get(key)
 			return !e.deleted.IsZero() || e.memory != nil && e.memory.uid == obj.GetUID()
 		}) {
-		since, again = obj.GetDeletionTimestamp().Time, r.opts.RetryMax
+		again = r.opts.RetryMax
+		if at := obj.GetDeletionTimestamp().Time; r.now().Sub(at) >= forsakenAfter*r.opts.RetryMax {
+			since = at
+		}
 	}
 	var was time.Time
 	r.objects.with(key, func(e *entry) { was, e.deleted = e.deleted, since })
@@ -183,7 +191,7 @@ func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Du
 	}
 	ours := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return !r.releases(f) })
 	r.log.Info("An object that is being deleted matches the selector of no watch, and bears a finalizer of the operator: "+
-		"give it its labels back, so that its finalizer runs, or remove the finalizer",
+		"give it its labels back, so that its finalizer runs, or remove the finalizer if no other operator runs it",
 		"namespace", key.Namespace, "name", key.Name, "finalizers", ours)
 	return again
 }
