@@ -65,10 +65,9 @@ man: ## write the manual pages to bin/man
 	@go test ./cmd/rolewright -count=1 -run TestManPages -args -man $(BIN)/man
 
 .PHONY: demo
-demo: ## watch the example operator from the first object to its finalizer, on a control plane of its own
+demo: $(TOOLS)/kubectl ## watch the example operator from the first object to its finalizer, on a control plane of its own
 	@$(MAKE) --no-print-directory -j 2 setup cluster-tools-kwok build
-	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
-	@$(TOOLS)/controlplane exec --kwok -- $(BIN)/demo -rolewright $(BIN)/rolewright
+	@$(TOOLS)/controlplane exec --kwok -- test/demo.sh
 
 .PHONY: run
 run: setup build ## run the example operator against the current kubeconfig, and stay
