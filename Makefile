@@ -406,11 +406,11 @@ test-manifests: build client-tools ## tests of chart, bundle, rules and dashboar
 
 .PHONY: cluster-up
 cluster-up: cluster-tools-kwok ## start a control plane in the background and print its export line
-	@$(TOOLS)/controlplane up --kwok --dir $(CLUSTER_DIR)
+	@tools/cluster.sh up $(CLUSTER_DIR) $(TOOLS)/controlplane --kwok
 
 .PHONY: cluster-down
-cluster-down: $(TOOLS)/controlplane ## stop what cluster-up started
-	@$(TOOLS)/controlplane down --dir $(CLUSTER_DIR)
+cluster-down: ## stop what cluster-up started
+	@tools/cluster.sh down $(CLUSTER_DIR)
 
 # The servers and kubectl say which Kubernetes they are, or clients could not read their version.
 KUBERNETES         := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[^ ]*\)$$/\1/p' tools/go.mod)
@@ -523,5 +523,5 @@ setup-node:
 
 .PHONY: clean
 clean: ## stop the control plane and remove what was built
-	@if [ -x $(TOOLS)/controlplane ]; then $(TOOLS)/controlplane down --dir $(CLUSTER_DIR) 2>/dev/null; fi
+	@tools/cluster.sh down $(CLUSTER_DIR) 2>/dev/null
 	rm -rf $(BIN)

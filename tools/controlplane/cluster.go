@@ -201,8 +201,8 @@ func (c *cluster) logs() string {
 	return text.String()
 }
 
-// stop ends every component, last first, and removes the state directory. keep leaves the directory, for its logs.
-func (c *cluster) stop(keep bool) error {
+// stop ends every component, last first, and removes the state directory.
+func (c *cluster) stop() error {
 	for i := len(c.running) - 1; i >= 0; i-- {
 		c.running[i].kill()
 	}
@@ -211,7 +211,7 @@ func (c *cluster) stop(keep bool) error {
 	c.layout.etcd.release()
 	c.layout.api.release()
 	var err error
-	if keep || c.layout.node { // what the kubelet has mounted there goes with the namespaces, and then the directory
+	if c.layout.node { // what the kubelet has mounted there goes with the namespaces, and then the directory
 		c.dir.release()
 	} else {
 		err = c.dir.remove()

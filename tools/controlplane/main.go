@@ -19,8 +19,6 @@ const usage = `A real Kubernetes control plane on this machine, for development 
   controlplane run  [flags]            start, print the export line, stay until a signal
   controlplane exec [flags] -- CMD...  start, run CMD with KUBECONFIG set, stop, exit as CMD did;
                                        CMD has no terminal input: it gets /dev/null
-  controlplane up   --dir DIR [flags]  start in the background, print the export line, return when ready
-  controlplane down --dir DIR          stop what up started in DIR and remove DIR
 
 etcd, kube-apiserver and kube-controller-manager are taken from $KUBEBUILDER_ASSETS where it is set and has them,
 else from --assets.
@@ -45,7 +43,6 @@ type options struct {
 	Images        []string      // archives for its containerd
 	Isolated      bool          // set by isolate: we are in namespaces of our own
 	DieWithParent bool          // the end of standard input ends the control plane
-	ReportFD      int           // set by up: where the background process reports progress; 0: nowhere
 	Timeout       time.Duration // how long the start may take
 }
 
@@ -98,10 +95,6 @@ func dispatch(mode string, opts options, command []string) (int, error) {
 		err = stay(ctx, opts, os.Stdout, os.Stderr)
 	case "exec":
 		return execute(ctx, opts, command)
-	case "up":
-		err = up(ctx, opts, os.Stdout, os.Stderr)
-	case "down":
-		err = down(ctx, opts.Dir, os.Stderr)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -130,8 +123,7 @@ func interruptible(opts options) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(); stop() }
 }
 
-// parse reads the flags of a mode and makes every path absolute, because the background process has another working
-// directory.
+// parse reads the flags of a mode and makes every path absolute, because the components have another working directory.
 func parse(mode string, args []string) (options, []string, error) {
 	opts := options{Timeout: 3 * time.Minute}
 	flags := flag.NewFlagSet("controlplane", flag.ContinueOnError)
@@ -139,13 +131,13 @@ func parse(mode string, args []string) (options, []string, error) {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	flags.StringVar(&opts.Dir, "dir", "", "directory for all state, removed at the end (run, exec: default a temporary one)")
+	flags.StringVar(&opts.Dir, "dir", "", "directory for all state, removed at the end (default: a temporary one)")
 	flags.StringVar(&opts.Assets, "assets", "", "directory of the control plane's programs (default: this program's own)")
 	flags.StringVar(&opts.AuditLog, "audit-log", "",
 		"write an audit log: custom resources with request and response, all else as metadata; a relative path lies in the state directory")
 	flags.BoolVar(&opts.Kwok, "kwok", false, "start kube-scheduler and kwok and make one node, so that Deployments become Available")
 	flags.BoolVar(&opts.PodsExec, "pods-exec", false,
-		"run, exec: --kwok whose Pods can be reached: exec runs the command on this machine, in the directory pods of the state "+
+		"--kwok whose Pods can be reached: exec runs the command on this machine, in the directory pods of the state "+
 			"directory, logs and attach read the file log there, port-forward echoes; every user of the machine who finds the port can run commands as you")
 	flags.BoolVar(&opts.Node, "node", false,
 		"exec: as root, start kube-scheduler, containerd and a kubelet: one node on which Pods really run, in namespaces of its own")
@@ -155,7 +147,6 @@ func parse(mode string, args []string) (options, []string, error) {
 	})
 	flags.BoolVar(&opts.Isolated, strings.TrimPrefix(isolatedFlag, "--"), false, "internal: the namespaces are there")
 	flags.BoolVar(&opts.DieWithParent, "die-with-parent", false, "run: stop when standard input ends; Ctrl-C is left to the parent")
-	flags.IntVar(&opts.ReportFD, "report-fd", 0, "internal: file descriptor for progress")
 	flags.DurationVar(&opts.Timeout, "timeout", opts.Timeout, "how long the start may take")
 	if err := flags.Parse(args); err != nil {
 		return opts, nil, err
@@ -167,16 +158,12 @@ func parse(mode string, args []string) (options, []string, error) {
 		flags.SetOutput(os.Stdout)
 		flags.Usage()
 		return opts, nil, flag.ErrHelp
-	case !strings.Contains(" run exec up down ", " "+mode+" "):
-		return opts, nil, fmt.Errorf("unknown mode %q: want run, exec, up or down", mode)
+	case !strings.Contains(" run exec ", " "+mode+" "):
+		return opts, nil, fmt.Errorf("unknown mode %q: want run or exec", mode)
 	case mode == "exec" && len(command) == 0:
 		return opts, nil, errors.New("exec wants a command after --")
 	case mode != "exec" && len(command) > 0:
 		return opts, nil, fmt.Errorf("unexpected argument %q", command[0])
-	case (mode == "up" || mode == "down") && opts.Dir == "":
-		return opts, nil, fmt.Errorf("%s wants --dir", mode)
-	case mode == "up" && opts.PodsExec:
-		return opts, nil, errors.New("--pods-exec is for run and exec: its open port must not outlive what needs it")
 	case mode != "exec" && opts.Node:
 		return opts, nil, errors.New("--node is for exec: the node's namespaces end with the command")
 	case opts.Node && opts.Kwok:

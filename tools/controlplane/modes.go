@@ -8,24 +8,19 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // stay is the mode run: it returns when the context or a component ends, with everything gone again.
 func stay(ctx context.Context, opts options, out, progress io.Writer) (err error) {
-	report := newReport(opts.ReportFD)
-	defer report.close()
-	c, err := open(opts, io.MultiWriter(progress, report))
+	c, err := open(opts, progress)
 	if err != nil {
 		return err
 	}
-	keep := false
-	defer func() { err = errors.Join(err, c.stop(keep)) }()
+	defer func() { err = errors.Join(err, c.stop()) }()
 	if err := c.start(ctx, opts); err != nil {
-		return err
-	}
-	if err := report.ready(c, opts); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, exportLine(c.kubeconfig()))
@@ -34,8 +29,6 @@ func stay(ctx context.Context, opts options, out, progress io.Writer) (err error
 		c.report("stopping")
 		return nil
 	case part := <-c.ended:
-		// No one watches a background process: the logs are all that explains it.
-		keep = opts.ReportFD != 0
 		return part.failure()
 	}
 }
@@ -44,6 +37,17 @@ func stay(ctx context.Context, opts options, out, progress io.Writer) (err error
 func exportLine(kubeconfig string) string {
 	return "export KUBECONFIG=" + shellQuote(kubeconfig)
 }
+
+// shellQuote quotes a path for a POSIX shell where that is needed.
+func shellQuote(path string) string {
+	if !strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// plain are the characters that mean nothing to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%"
 
 // commandGrace is what the command of exec gets between a signal, or a component's death, and its own. The clean-up of
 // the demo and of Ansible's processes takes seconds; a command that is stuck must end nevertheless.
@@ -60,7 +64,7 @@ func execute(ctx context.Context, opts options, command []string) (code int, err
 		return 1, err
 	}
 	defer func() {
-		if stopped := c.stop(false); stopped != nil {
+		if stopped := c.stop(); stopped != nil {
 			code, err = max(code, 1), errors.Join(err, stopped)
 		}
 	}()

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -117,23 +116,6 @@ func lockDir(path string) (*os.File, error) {
 	return file, nil
 }
 
-// isHeld says whether a process holds the directory, without touching its lock.
-func isHeld(path string) (bool, error) {
-	file, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("open the lock: %w", err)
-	}
-	defer file.Close()
-	question := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &question); err != nil {
-		return false, fmt.Errorf("ask about the lock: %w", err)
-	}
-	return question.Type != unix.F_UNLCK, nil
-}
-
 func sameFile(file *os.File, name string) error {
 	opened, err := file.Stat()
 	if err != nil {
@@ -184,17 +166,4 @@ func (d stateDir) remove() error {
 
 func (d stateDir) release() {
 	_ = d.lock.Close() // closing is what unlocks; what was written does not matter any more
-}
-
-// holder is the process that holds the lock of the directory at path. It is true only while the lock is held.
-func holder(path string) (int, error) {
-	data, err := os.ReadFile(filepath.Join(path, lockFile))
-	if err != nil {
-		return 0, fmt.Errorf("read who runs the control plane in %s: %w", path, err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("read who runs the control plane in %s: unexpected content %q", path, data)
-	}
-	return pid, nil
 }
