@@ -79,9 +79,7 @@ func calling(t *testing.T, do func(c *caller)) *fakeExecutor {
 // Calls are read strictly, and refused with what is wrong and what to do.
 func TestCalls_Refuse(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	wait := func(namespace, more string) string {
 		return `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + namespace + `", "name": "x", "for": "ready", "timeout": 5` + more + `}`
 	}
@@ -128,9 +126,7 @@ func TestCalls_Refuse(t *testing.T) {
 // Calls at the same time lose nothing, of each other's or of other clients'.
 func TestCalls_StatusAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	obj := object(gvk, ns, "it", nil)
 	exec := calling(t, func(caller *caller) {
 		var wg sync.WaitGroup
@@ -159,9 +155,7 @@ func TestCalls_StatusAtTheSameTime(t *testing.T) {
 // namespace waits for nothing outside.
 func TestCalls_OfTheWatch(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := calling(t, func(c *caller) {
 		c.call("status", `{"fields": {"observedGeneration": 1}, "conditions": [{"type": "Ready", "status": "True", "reason": "Mine"}]}`, 200, `{"changed":true}`)
 		c.call("wait", `{"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "x", "for": "ready", "timeout": 5, "park": true}`, 403, "ownNamespaceOnly")
@@ -179,9 +173,7 @@ func TestCalls_OfTheWatch(t *testing.T) {
 // there. A change of its spec runs it meanwhile.
 func TestCalls_Park(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
 	var there atomic.Bool
 	exec := calling(t, func(c *caller) {
@@ -224,9 +216,7 @@ func TestCalls_Park(t *testing.T) {
 // to wait for, as if its author were the operator, is not read: the object runs.
 func TestCalls_ParkedOverARestart(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
 	exec := onDisk(calling(t, func(c *caller) { c.call("wait", ask, 200, `"parked":true`) }).do)
 	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}
@@ -263,9 +253,7 @@ func TestCalls_ParkedOverARestart(t *testing.T) {
 // What the operator may not do, a call says.
 func TestCalls_WithoutPermission(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{{APIGroups: []string{gvk.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}})
 	exec := calling(t, func(c *caller) {
 		c.call("event", `{"type": "Normal", "reason": "Denied", "message": "a"}`, 403, `grant the operator create on events in group \"events.k8s.io\"`)
@@ -295,9 +283,7 @@ func (h silentAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 // Objects that wait for a kind that gives no answer do not keep the workers from others.
 func TestCalls_ParkedOnWhatHangs(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var on atomic.Bool
 	var givenUp, atRun atomic.Int64
 	hangs := rest.CopyConfig(cfg)

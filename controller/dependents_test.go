@@ -111,9 +111,7 @@ func quiet(t *testing.T, exec *fakeExecutor, want int, why string) {
 
 func TestDependents_OneRunPerCause(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	child := configMap(ns, "child")
 	exec := writing(child, secret(ns, "child"))
 	o := start(t, cfg, exec, owning(watchOf(gvk)))
@@ -149,9 +147,7 @@ func TestDependents_OneRunPerCause(t *testing.T) {
 
 func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	child := configMap(ns, "child")
 	first := writing(child)
 	o := start(t, cfg, first, owning(watchOf(gvk)))
@@ -184,9 +180,7 @@ func TestDependents_WatchedAgainWithoutARecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg, testenv.WithSchema(tt.schema))
+			cfg, c, gvk, ns := installed(t, testenv.WithSchema(tt.schema))
 			child := configMap(ns, "child")
 			opts := owning(watchOf(gvk, func(w *watches.Watch) { w.ManageStatus = tt.manage }))
 			o := start(t, cfg, writing(child), opts)
@@ -223,9 +217,8 @@ func TestDependents_WatchedAgainWithoutARecord(t *testing.T) {
 // status says nothing, may have made it.
 func TestDependents_WatchedOnceRead(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	elsewhere := testenv.Namespace(t, cfg)
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	near, far, foreign := configMap(ns, "near"), secret(elsewhere, "far"), object(schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, ns, "foreign", nil)
 	near.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: "one", UID: obj.GetUID()}})
@@ -276,9 +269,7 @@ func TestDependents_OffByTheWatchAndByTheFlag(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			child := configMap(ns, "child")
 			exec := writing(child)
 			o := start(t, cfg, exec, Options{InjectOwnerRef: tt.inject, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
@@ -305,9 +296,8 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg)
+			cfg, c, gvk, ns := installed(t)
+			elsewhere := testenv.Namespace(t, cfg)
 			child, foreign := configMap(elsewhere, "child"), configMap(elsewhere, "foreign")
 			role := object(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", testenv.Random("rolewright"), nil)
 			t.Cleanup(func() { _ = c.Delete(context.Background(), role.DeepCopy()) })
@@ -340,9 +330,8 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 // say so: no one else takes our finalizer off.
 func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	elsewhere := testenv.Namespace(t, cfg)
 	child := configMap(elsewhere, "child")
 	o := start(t, cfg, writing(child), owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })))
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -369,9 +358,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			began, refused := make(chan struct{}), make(chan error, 1)
 			exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 				run, err := asRun(req)
@@ -407,9 +394,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 // way is finished all the same.
 func TestAccess_StaysForAnObjectThatCeasesToMatch(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	began, goOn, wrote := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		close(began)
@@ -440,9 +425,7 @@ func TestAccess_StaysForAnObjectThatCeasesToMatch(t *testing.T) {
 
 func TestAccess_EndsWithTheRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, owning(watchOf(gvk)))
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")

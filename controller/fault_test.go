@@ -30,9 +30,7 @@ func withFinalizer(w *watches.Watch) {
 // and a result that cannot be written is written later, without another run.
 func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	var broken atomic.Int32 // no status is written after so many runs
 	faulty := rest.CopyConfig(cfg)
@@ -74,9 +72,7 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 // An object that ceased to match is still released when it is deleted.
 func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {
 		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
@@ -100,10 +96,8 @@ func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 // A schema that lists ansible-operator's conditions as the only ones keeps them.
 func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
 	keep := true
-	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+	cfg, c, gvk, ns := installed(t, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
 		Type: "object",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
 			"spec": {Type: "object", XPreserveUnknownFields: &keep},
@@ -116,7 +110,7 @@ func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 				}}}},
 			},
 		},
-	})), testenv.Namespace(t, cfg)
+	}))
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
@@ -135,10 +129,8 @@ func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 // What others have written into the status of one object, so that no condition fits beside it, costs only that object its conditions.
 func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
 	keep, most := true, int64(7)
-	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+	cfg, c, gvk, ns := installed(t, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
 		Type: "object",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
 			"spec": {Type: "object", XPreserveUnknownFields: &keep},
@@ -148,7 +140,7 @@ func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
 				}}},
 			}},
 		},
-	})), testenv.Namespace(t, cfg)
+	}))
 	var others []any
 	for _, kind := range []string{"A", "B", "C", "D"} {
 		others = append(others, map[string]any{"type": kind, "status": "True"})
@@ -165,9 +157,7 @@ func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
 // A field named like the cache's digest is a field like any other.
 func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
@@ -206,9 +196,7 @@ func writesStatus(req *http.Request) bool {
 // object has changed back meanwhile, does not stay on record as in progress.
 func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	var armed atomic.Bool
 	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
@@ -265,9 +253,7 @@ func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c := clientOf(t, cfg)
-			gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			exec := &fakeExecutor{}
 			var open atomic.Bool
 			faulty := rest.CopyConfig(cfg)

@@ -21,7 +21,6 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // reads is a reader of one object: get fills it in, or returns an error.
@@ -97,9 +96,7 @@ func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 // While one watch runs an object, another one that its labels now say does nothing with it.
 func TestWatchers_WaitForARunOfTheOther(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{tierOf(gvk, "gold", endingWith("gold")), tierOf(gvk, "silver", endingWith("silver"))}})
 	it := ofTier(object(gvk, ns, "it", map[string]any{}), "none")

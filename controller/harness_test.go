@@ -388,6 +388,13 @@ func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string
 	return obj
 }
 
+// installed is a new kind in the API server, with a namespace for its objects and a client that may do everything.
+func installed(t *testing.T, opts ...testenv.CRDOption) (*rest.Config, client.Client, schema.GroupVersionKind, string) {
+	t.Helper()
+	cfg := testenv.Config(t)
+	return cfg, clientOf(t, cfg), testenv.CRD(t, cfg, opts...), testenv.Namespace(t, cfg)
+}
+
 func clientOf(t *testing.T, cfg *rest.Config) client.Client {
 	t.Helper()
 	c := must.Get(client.New(cfg, client.Options{}))(t)

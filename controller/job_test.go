@@ -24,14 +24,12 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A run that goes on is taken over before new ones begin, and has its place among them.
 func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	w := watchOf(gvk)
 	w.Executor, w.MaxConcurrentReconciles = watches.ExecutorJob, 1
 	create(t, c, object(gvk, ns, "a-new-one", map[string]any{}))
@@ -74,8 +72,7 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 // objectOfJobs is an object of a kind whose runs are Jobs.
 func objectOfJobs(t *testing.T) (*rest.Config, client.Client, watches.Watch, *unstructured.Unstructured) {
 	t.Helper()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	w := watchOf(gvk)
 	w.Executor = watches.ExecutorJob
 	return cfg, c, w, create(t, c, object(gvk, ns, "old", map[string]any{}))

@@ -101,9 +101,7 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 // An API server that has just started may not know a kind for a moment: that stops no run.
 func TestKind_OneNotFoundStopsNoRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var armed atomic.Bool
 	var looks atomic.Int64
 	starting := rest.CopyConfig(cfg)
@@ -171,9 +169,7 @@ func TestKind_MissingPermission(t *testing.T) {
 // next list or watch, and so is that they are back.
 func TestKind_ListFails(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var broken, denied atomic.Bool
 	broken.Store(true)
 	cut := make(chan struct{})
@@ -283,8 +279,7 @@ func (f withdrawing) RoundTrip(req *http.Request) (*http.Response, error) {
 // run is made, since the object could go without its finalizer run.
 func TestKind_FinalizerWithoutPatch(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, _, gvk, ns := installed(t)
 	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{
 		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch", "update"}},
 		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets/status"}, Verbs: []string{"*"}},
@@ -311,9 +306,7 @@ func TestKind_FinalizerWithoutPatch(t *testing.T) {
 // No status subresource: a message, no write, no loop.
 func TestKind_WithoutStatusSubresource(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg, testenv.WithoutStatus()), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t, testenv.WithoutStatus())
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -351,9 +344,7 @@ func prunesSummary() testenv.CRDOption {
 // A schema that drops the summary costs a message, and no loop.
 func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg, prunesSummary()), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t, prunesSummary())
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
@@ -397,15 +388,13 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 // A schema that refuses the conditions costs a message; the run counts.
 func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+	cfg, c, gvk, ns := installed(t, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
 		Type: "object",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
 			"spec":   {Type: "object"},
 			"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"conditions": {Type: "string"}}},
 		},
-	})), testenv.Namespace(t, cfg)
+	}))
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -419,9 +408,7 @@ func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
 // An object with no room left gets its conditions, and no loop.
 func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var obj *unstructured.Unstructured
 	// The limit is etcd's: find it from above.
 	for size := 1_572_864; obj == nil; size -= 256 {
@@ -449,9 +436,7 @@ func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
 // A running run may end while the operator stops, and its result is written.
 func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
 		close(begun)
@@ -478,9 +463,7 @@ func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 // A run that outlives the graceful time is stopped, recorded, and repeated.
 func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	begun := make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
 		close(begun)
@@ -510,9 +493,7 @@ func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 // A run that a killed operator left recorded as begun is made good.
 func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	opts := Options{Watches: []watches.Watch{watchOf(gvk)}}
 	o := start(t, cfg, &fakeExecutor{}, opts)
 	obj := create(t, c, object(gvk, ns, "one", nil))
@@ -536,9 +517,7 @@ func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 // Progress is shown while the run lasts, at a bounded rate.
 func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	release := make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		for i := 0; ; i++ {
@@ -575,9 +554,7 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 // Periods and annotations that make no sense are said, not obeyed, and stop nothing.
 func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := object(gvk, ns, "one", map[string]any{})

@@ -12,22 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // One worker serves all objects; the failing one comes back at once, for ever.
 func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var fixed atomic.Bool
 	var farewells atomic.Int64
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -69,8 +65,7 @@ func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 // Specs and statuses of every shape that a schema without types lets in.
 func TestReconcile_ObjectsOfAnyShape(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, _, gvk, ns := installed(t)
 	raw := dynamic.NewForConfigOrDie(cfg).Resource(gvk.GroupVersion().WithResource("widgets")).Namespace(ns)
 	shapes := map[string]any{
 		"null": nil, "text": "text", "number": int64(7), "truth": true, "list": []any{"a", map[string]any{}}, "empty": map[string]any{},
@@ -119,10 +114,7 @@ func TestReconcile_ObjectsOfAnyShape(t *testing.T) {
 func TestReconcile_ManyObjectsAndARestlessOne(t *testing.T) {
 	t.Parallel()
 	const many = 100
-	cfg := rest.CopyConfig(testenv.Config(t))
-	cfg.QPS = -1
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	restless := object(gvk, ns, "restless", map[string]any{})
 	restless.SetAnnotations(map[string]string{ownPrefix + "reconcile-period": "1ms"})
 	create(t, c, restless)
@@ -153,9 +145,7 @@ func TestReconcile_ManyObjectsAndARestlessOne(t *testing.T) {
 // However often others change what an object owns while it runs, that is one more run; two if the watch was behind.
 func TestDependents_ChangesDuringARunAreOneMoreRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var runs atomic.Int64
 	began, gate := make(chan struct{}, 8), make(chan struct{})
 	creates := writing(configMap(ns, "flapping"))

@@ -21,7 +21,6 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // cutShort is what the runner returns for a run whose context has ended, which
@@ -72,9 +71,7 @@ func TestLifetime_LimitsNameTheTask(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			exec, _ := hanging()
 			w := watchOf(gvk)
 			if tt.edit != nil {
@@ -104,9 +101,7 @@ func TestLifetime_LimitsNameTheTask(t *testing.T) {
 // A run that gives signs of life is not idle, however long it takes.
 func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	// Together the pauses are longer than the limit, and each is shorter by far.
 	const limit, pause, events = 20 * time.Second, 11 * time.Second, 2
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -126,9 +121,7 @@ func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
 
 func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec, began := hanging()
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
@@ -147,9 +140,7 @@ func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {
 
 func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec, began := hanging()
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -167,9 +158,7 @@ func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
 // The watch shows the deletion after the run was recorded, and before it has begun.
 func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec, _ := hanging()
 	obj := object(gvk, ns, "one", map[string]any{})
 	goes := obj.DeepCopy()
@@ -188,9 +177,7 @@ func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
 // A role that writes the spec of its own object is not stopped for that.
 func TestLifetime_OnChangeOfItsOwn(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	obj := object(gvk, ns, "one", map[string]any{})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		own := clientOf(t, must.Get(clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile]))(t))
@@ -243,12 +230,10 @@ func TestProgress_OnChange(t *testing.T) {
 
 func TestLifetime_OnChange(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
 	for _, answer := range []watches.OnChange{watches.OnChangeRestart, watches.OnChangeWait} {
 		t.Run(string(answer), func(t *testing.T) {
 			t.Parallel()
-			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-			gvk := testenv.CRD(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			exec, began := hanging()
 			start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.OnChange = answer })}})
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
@@ -270,9 +255,7 @@ func TestLifetime_OnChange(t *testing.T) {
 // object; and begins none once it is being stopped.
 func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	began, stopped, late := make(chan string), make(chan bool, 1), make(chan error, 1)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		if strings.HasSuffix(req.Content.Role, "/finalizer") {
@@ -319,9 +302,7 @@ func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 
 func TestLifetime_TheTimeoutEndsAProtectedSection(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		if err := errors.Join(os.MkdirAll(req.Dir, 0o700), os.WriteFile(req.Env[protectEnv], nil, 0o600)); err != nil {
 			t.Error(err)

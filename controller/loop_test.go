@@ -21,16 +21,13 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // Another controller changes back what each run does: after ten runs the object says so, and
 // further changes wait.
 func TestLoops_AreSlowedDown(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	child := configMap(ns, "child")
 	exec := writing(child)
 	reg := prometheus.NewRegistry()
@@ -72,9 +69,7 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 // are, nor do they count where they come while such a role runs.
 func TestLoops_OfOneRole(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var mu sync.Mutex
 	runs := map[string]int{}
 	ran := func(name string) int {

@@ -52,8 +52,7 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour}
 			o := start(t, cfg, &fakeExecutor{}, opts)
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -113,8 +112,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 				w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
 			})}}
@@ -186,8 +184,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 // A run that counts is of the object as it was; what has changed since is run.
 func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir()}
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
 	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
@@ -237,8 +234,7 @@ func storeOf(t *testing.T, root string) *runstore.Store {
 
 func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
 	})}}

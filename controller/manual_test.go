@@ -5,16 +5,13 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // The annotation reconcile-at runs the object once per value, also if it is set while
 // a run is in progress, and not again after a restart.
 func TestManual_RunsOncePerRequest(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	release := make(chan struct{}, 1)
 	exec := until(release)
 	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}

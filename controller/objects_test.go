@@ -18,7 +18,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
@@ -48,8 +47,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 // deletion for as long as the finalizer run fails.
 func TestMetrics_ShowWhatWaits(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	reg := prometheus.NewPedanticRegistry()
 	recorder := must.Get(metrics.New(reg))(t)
 	goOn := make(chan struct{})
@@ -100,8 +98,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 // An object whose finalizer is refused is due since the first try, however often it is tried.
 func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	reg := prometheus.NewPedanticRegistry()
 	faulty := rest.CopyConfig(cfg)
 	var open atomic.Bool

@@ -17,7 +17,6 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A result that the API server does not take waits on disk: the next process
@@ -38,8 +37,7 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{
 				watchOf(gvk, func(w *watches.Watch) { w.Timeout, w.MaxRunnerArtifacts = 500*time.Millisecond, 0 }),
 			}}
@@ -90,8 +88,7 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 // none, the object says so, and what to do.
 func TestReconcile_OnAFullDisk(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var full atomic.Bool
 	var old atomic.Value
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {

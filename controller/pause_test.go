@@ -18,7 +18,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A pause lets the run in progress end, and none begin: not for what
@@ -26,9 +25,7 @@ import (
 // object that is deleted is finalized nevertheless.
 func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	release := make(chan struct{})
 	exec := until(release)
 	opts := Options{
@@ -111,9 +108,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 // A pause with a time ends by itself; what was undone meanwhile is not run.
 func TestPause_EndsByItself(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	began := make(chan time.Time, 16)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		began <- time.Now()
@@ -153,9 +148,7 @@ func TestPause_EndsByItself(t *testing.T) {
 // What a pause has held back, and was undone, is not said any more of an object that has stalled.
 func TestPause_OfAStalledObject(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) { return failed("the disk is full"), nil }}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.Retry.MaxAttempts = 1 })}})
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
@@ -180,9 +173,7 @@ func TestPause_OfAStalledObject(t *testing.T) {
 // A pause that cannot be read is one, and the status says what to fix.
 func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := object(gvk, ns, "it", map[string]any{"size": int64(1)})
@@ -209,9 +200,7 @@ func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 // status what holds them back once it may be written.
 func TestPause_TheStatusIsRefused(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var open atomic.Bool
 	var tries atomic.Int64
 	faulty := rest.CopyConfig(cfg)

@@ -123,8 +123,7 @@ func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
 // it is fixed.
 func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	tasks := filepath.Join(t.TempDir(), "roles", "it", "tasks", "main.yml")
 	must.Do(t, os.MkdirAll(filepath.Dir(tasks), 0o700))
 	write := func(text string) { must.Do(t, os.WriteFile(tasks, []byte(text), 0o600)) }
@@ -171,8 +170,7 @@ func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 // once it is changed again. What starts one by its name does not wait for that.
 func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var bad atomic.Bool
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		if bad.Load() {
@@ -227,8 +225,7 @@ func nameIn(req runner.Request) string {
 // allows. What is new, and what is asked for, runs all the same.
 func TestPlaces_ARestartWithoutARecordIsRolledOut(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg, prunesSummary()), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t, prunesSummary())
 	opts := Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Rollout = watches.Rollout{StopOnFailures: 2}
 	})}}
@@ -271,9 +268,7 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	cfg := testenv.Config(t)
-	c, ns := clientOf(t, cfg), testenv.Namespace(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	end := make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		result := succeeded()

@@ -200,8 +200,7 @@ func sample() (stop func() peaks) {
 // are met again by the next process.
 func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	base := t.TempDir()
 	recorder := must.Get(opmetrics.New(prometheus.NewRegistry()))(t)
 	opts := Options{RunnerRoot: filepath.Join(base, "runner"), InjectOwnerRef: true, RetryMin: time.Second, RetryMax: time.Hour, Metrics: recorder,
@@ -391,8 +390,7 @@ func TestPlanted_AStatusThatIsNotWrittenSaysNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg, tt.kind...), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t, tt.kind...)
 			opts := Options{RunnerRoot: filepath.Join(t.TempDir(), "runner"), InjectOwnerRef: true, Watches: []watches.Watch{
 				watchOf(gvk, func(w *watches.Watch) { w.ManageStatus, w.WatchDependentResources = tt.manage, true }),
 			}}

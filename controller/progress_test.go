@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // Progress waits for the write that follows a read, but not for ever, however often the
@@ -63,11 +61,9 @@ func TestProgress_WaitsForTheRun(t *testing.T) {
 func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	t.Parallel()
 	const writes = 200
-	cfg := rest.CopyConfig(testenv.Config(t))
-	c := clientOf(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var conflicts atomic.Int64
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return conflicting{next, &conflicts} })
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	shown := map[string]bool{}
 	written, end := context.WithCancel(t.Context())
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {

@@ -25,9 +25,7 @@ import (
 
 func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 
@@ -66,9 +64,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 // The restart count of the issue: nothing runs that has not changed.
 func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, ReconcilePeriod: time.Hour, RunnerRoot: t.TempDir()}
 	first := &fakeExecutor{}
 	o := start(t, cfg, first, opts)
@@ -104,9 +100,7 @@ func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
 
 func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	period := 4 * time.Second
 	opts := Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.ReconcilePeriod = &period })}}
 	o := start(t, cfg, &fakeExecutor{}, opts)
@@ -129,9 +123,7 @@ func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
 // survives; the result is written all the same and the run not repeated.
 func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		updateStatus(t, c, object(gvk, ns, "one", nil), func(st map[string]any) {
 			st["nodes"] = []any{"a", "b"}
@@ -177,9 +169,7 @@ func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 
 func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if strings.Contains(string(req.ExtraVars), "fixed") {
 			return succeeded(), nil
@@ -211,9 +201,7 @@ func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) 
 
 func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec, read := &fakeExecutor{}, make(chan struct{})
 	exec.do = func(ctx context.Context, _ runner.Request) (runner.Result, error) {
 		if exec.count() == 1 {
@@ -250,9 +238,7 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 
 func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var mu sync.Mutex
 	results := []runner.Result{failed("still in use"), {ExitCode: 0, Status: "successful", Finished: time.Now()}, requeue("1s"), succeeded()}
 	var finalizers []runner.Request
@@ -309,9 +295,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 // A result is never written to another object of the same name.
 func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	begun, release := make(chan struct{}, 9), make(chan struct{})
 	exec := &fakeExecutor{}
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -400,9 +384,7 @@ func TestReconcile_StatusOfOthersWithoutGeneration(t *testing.T) {
 
 func TestReconcile_SelectorIsFollowed(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	period := time.Second
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
@@ -430,9 +412,7 @@ func TestReconcile_SelectorIsFollowed(t *testing.T) {
 
 func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
 		if exec.count() == 1 {
@@ -457,9 +437,7 @@ func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
 // An operator error has ansible-operator's text, the cause, and is retried.
 func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		return runner.Result{}, fmt.Errorf("%w: not found on the PATH; install it", runner.ErrUnavailable)
 	}}
@@ -478,9 +456,7 @@ func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
 
 func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
 		return succeeded(), os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)
 	}}

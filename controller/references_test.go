@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
@@ -64,8 +63,7 @@ func awaitTrigger(t *testing.T, c client.Client, obj *unstructured.Unstructured,
 
 func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	options := Options{Watches: []watches.Watch{referringTo(gvk)}}
 	o := start(t, cfg, exec, options)
@@ -100,11 +98,10 @@ func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
 // starts one.
 func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
 	for name, inject := range map[string]bool{"owned": true, "nobody's": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			there := create(t, c, secretWith(ns, "there", "a"))
 			exec := writing(there, secret(ns, "made"))
 			do := exec.do
@@ -130,8 +127,7 @@ func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 // The keys of varsFrom are variables, and masked; without them nothing runs.
 func TestReferences_VarsFrom(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if strings.Contains(string(req.ExtraVars), "better-value") {
 			return succeeded(), nil
@@ -256,8 +252,7 @@ func (d denying) RoundTrip(req *http.Request) (*http.Response, error) {
 // objects are not run for it, and what was changed meanwhile runs them.
 func TestReferences_NotWatched(t *testing.T) {
 	t.Parallel()
-	cfg := rest.CopyConfig(testenv.Config(t))
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	refused := &denial{resource: "secrets"}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return denying{refused, next} })
 	exec := &fakeExecutor{}
@@ -315,8 +310,8 @@ func TestReferences_NotWatched(t *testing.T) {
 // A kind that goes is in the status of the objects that refer to it, which run because what they name is gone.
 func TestReferences_AKindThatGoes(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, named, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	named := testenv.CRD(t, cfg)
 	o := start(t, cfg, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.References = []watches.Reference{{GVK: named, FromField: "spec.name"}}
 	})}})

@@ -20,7 +20,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestEventOf(t *testing.T) {
@@ -98,9 +97,7 @@ func TestDriftEvent(t *testing.T) {
 // However often a role fails, one Event says so, and one that it succeeds again.
 func TestReport_OncePerStreak(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var n atomic.Int64
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		if n.Add(1) <= 3 {

@@ -9,15 +9,12 @@ import (
 
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A shard is given up after the runs of a watch that was removed have ended, too.
 func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	end := make(chan struct{})
 	exec := until(end)
 	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{watchOf(gvk)}})

@@ -16,7 +16,6 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // annotate sets the one annotation of obj.
@@ -54,9 +53,7 @@ func awaitStalled(t *testing.T, c client.Client, exec *fakeExecutor, obj *unstru
 // operator neither. A request is one attempt; with other inputs all are there again.
 func TestStall_AfterTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) { return failed("the disk is full"), nil }}
 	period := time.Second
 	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
@@ -78,9 +75,7 @@ func TestStall_AfterTheLastAttempt(t *testing.T) {
 // process, which may have come with what was missing.
 func TestStall_AtAFaultOfTheContent(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		return runner.Result{ExitCode: 4, Status: "failed", Finished: time.Now(),
 			Tail: "ERROR! couldn't resolve module/action 'a.b.c'. This often indicates a misspelling, missing collection, or incorrect module path.\n"}, nil
@@ -100,9 +95,7 @@ func TestStall_AtAFaultOfTheContent(t *testing.T) {
 // changes, also where annotations are inputs; the ID of another run does nothing.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec, began := hanging()
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.WatchAnnotationsChanges = true })}})
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
@@ -140,9 +133,7 @@ func finalizing(do func(ctx context.Context, n int64, req runner.Request) (runne
 // watch says of failures.
 func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	began := make(chan string, 1)
 	exec, farewells := finalizing(func(ctx context.Context, n int64, req runner.Request) (runner.Result, error) {
 		if n > 1 {
@@ -179,9 +170,7 @@ func TestOrphan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testenv.Config(t)
-			c := clientOf(t, cfg)
-			gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			cfg, c, gvk, ns := installed(t)
 			exec, farewells := finalizing(func(context.Context, int64, runner.Request) (runner.Result, error) {
 				return failed("the bucket is not empty"), nil
 			})

@@ -20,9 +20,7 @@ import (
 // What keeps an object from its finalizer, or from its deletion, is in its status, once, and is taken back where no run follows.
 func TestStuck_TheStatusSaysWhy(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	var refuses atomic.Bool
 	faulty := rest.CopyConfig(cfg)
 	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -78,9 +76,8 @@ func TestStuck_TheStatusSaysWhy(t *testing.T) {
 // What pruneOnDelete may not delete keeps the object, and its status says so; there is no finalizer run.
 func TestStuck_PruneOnDeleteWithoutPermission(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
-	gvk := testenv.CRD(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	elsewhere := testenv.Namespace(t, cfg)
 	var grants atomic.Bool
 	faulty := rest.CopyConfig(cfg)
 	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -162,9 +162,7 @@ func yearly(t *testing.T, at time.Time) *calendar.Cron {
 // says until when, and what its user changes does not.
 func TestSchedule_MissedFiringsAndWindows(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}
 	o := start(t, cfg, &fakeExecutor{}, opts)
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
@@ -240,9 +238,8 @@ func TestSchedule_MissedFiringsAndWindows(t *testing.T) {
 // A kind is served while an API is installed that its watch depends on, and not before and after.
 func TestKind_EnabledIf(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, api, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	api := testenv.CRD(t, cfg)
 	crd := crdObject(t, c, api)
 	must.Do(t, c.Delete(t.Context(), crd.DeepCopy()))
 	eventually(t, "the API is gone", func() bool { return c.List(t.Context(), listOf(api)) != nil })

@@ -95,8 +95,8 @@ func TestTrigger_StartedBy(t *testing.T) {
 
 func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns, elsewhere := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	elsewhere := testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{}
 	options := Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Triggers = []watches.Trigger{
@@ -147,8 +147,7 @@ func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
 // What a run writes itself starts no other one; what others write meanwhile starts one.
 func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	mark := map[string]string{"mark": ns}
 	there, owned := create(t, c, labelled(secretWith(ns, "there", "a"), mark)), labelled(secret(ns, "made"), mark)
 	exec := writing(there, owned)
@@ -245,8 +244,8 @@ func digestText(d digest) string { return d.String() }
 // A trigger for some namespaces follows their labels.
 func TestTriggers_InSomeNamespaces(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns, elsewhere := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
+	elsewhere := testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Triggers = []watches.Trigger{startedBy("ConfigMap", ns, toAll, ofTeam(ns), on(watches.Create, watches.Delete)), startedBy("Node", ns, ofTeam(ns))}
@@ -282,8 +281,7 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 // Without the permission to watch namespaces the kind is not served.
 func TestTriggers_NamespacesMayNotBeWatched(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{
 		{APIGroups: []string{gvk.Group}, Resources: []string{"*"}, Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}},

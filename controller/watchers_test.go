@@ -68,9 +68,7 @@ func ofTier(obj *unstructured.Unstructured, tier string) *unstructured.Unstructu
 // and by one finalizer.
 func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	held, release, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		if strings.HasSuffix(req.Content.Role, "/gold") && strings.Contains(string(req.ExtraVars), `"size": 2`) {
@@ -143,9 +141,7 @@ func awaitRun(t *testing.T, c client.Client, obj *unstructured.Unstructured, why
 // finalizer that it bears.
 func TestWatchers_DeletedBeforeItWasTakenOver(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{
 		tierOf(gvk, "gold", endingWith("gold")), tierOf(gvk, "silver", endingWith("silver")), tierOf(gvk, "none"),
@@ -261,9 +257,7 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 // says so, once, and the age of the deletion is in the metrics until it goes.
 func TestWatchers_DeletedWithoutAWatch(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	cfg, c, gvk, ns := installed(t)
 	reg := prometheus.NewPedanticRegistry()
 	opts := Options{RunnerRoot: t.TempDir(), Metrics: must.Get(metrics.New(reg))(t), Watches: []watches.Watch{
 		tierOf(gvk, "gold", endingWith("tier")), tierOf(gvk, "silver", endingWith("tier")), tierOf(gvk, "none"),
