@@ -264,30 +264,20 @@ func TestCalls_WithoutPermission(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// silentAPI gives no answer to reads of ConfigMaps while it is on, and counts those that were given up.
-type silentAPI struct {
-	next    http.RoundTripper
-	on      *atomic.Bool
-	givenUp *atomic.Int64
-}
-
-func (h silentAPI) RoundTrip(req *http.Request) (*http.Response, error) {
-	if h.on.Load() && req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/configmaps/") {
-		<-req.Context().Done()
-		h.givenUp.Add(1)
-		return nil, req.Context().Err()
-	}
-	return h.next.RoundTrip(req)
-}
-
 // Objects that wait for a kind that gives no answer do not keep the workers from others.
 func TestCalls_ParkedOnWhatHangs(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	var on atomic.Bool
 	var givenUp, atRun atomic.Int64
-	hangs := rest.CopyConfig(cfg)
-	hangs.Wrap(func(next http.RoundTripper) http.RoundTripper { return silentAPI{next, &on, &givenUp} })
+	hangs := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !on.Load() || req.Method != http.MethodGet || !strings.Contains(req.URL.Path, "/configmaps/") {
+			return next.RoundTrip(req)
+		}
+		<-req.Context().Done()
+		givenUp.Add(1)
+		return nil, req.Context().Err()
+	})
 	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
 	exec := calling(t, func(c *caller) {
 		if !on.Load() {

@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,8 +10,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -33,11 +29,8 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
 	var broken atomic.Int32 // no status is written after so many runs
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return failing{next: next, hits: func(req *http.Request) bool {
-			return exec.count() == int(broken.Load()) && strings.HasSuffix(req.URL.Path, "/status")
-		}}
+	faulty := refusing(cfg, http.StatusInternalServerError, func(req *http.Request) bool {
+		return exec.count() == int(broken.Load()) && strings.HasSuffix(req.URL.Path, "/status")
 	})
 	broken.Store(1)
 	start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
@@ -168,26 +161,6 @@ func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	eventually(t, "the change is run", func() bool { return exec.count() == 2 })
 }
 
-// between calls do before a request that it hits is sent, or after it was answered, once.
-type between struct {
-	next  http.RoundTripper
-	hits  func(*http.Request) bool
-	do    func()
-	after bool
-	once  *sync.Once
-}
-
-func (b between) RoundTrip(req *http.Request) (*http.Response, error) {
-	if b.hits(req) && !b.after {
-		b.once.Do(b.do)
-	}
-	resp, err := b.next.RoundTrip(req)
-	if b.hits(req) && b.after {
-		b.once.Do(b.do)
-	}
-	return resp, err
-}
-
 func writesStatus(req *http.Request) bool {
 	return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
 }
@@ -200,13 +173,14 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	exec := &fakeExecutor{}
 	var armed atomic.Bool
 	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
-	racing := rest.CopyConfig(cfg)
-	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return between{next: next, once: &sync.Once{}, hits: func(req *http.Request) bool {
-			return armed.Load() && writesStatus(req)
-		}, do: func() {
-			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1)} })
-		}}
+	var once sync.Once
+	racing := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if armed.Load() && writesStatus(req) {
+			once.Do(func() {
+				update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1)} })
+			})
+		}
+		return next.RoundTrip(req)
 	})
 	start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	create(t, c, obj)
@@ -224,28 +198,6 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	}
 }
 
-// refusing answers what hits as an admission policy does.
-type refusing struct {
-	next http.RoundTripper
-	hits func(*http.Request) bool
-	code int
-}
-
-func (f refusing) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !f.hits(req) {
-		return f.next.RoundTrip(req)
-	}
-	reason := map[int]metav1.StatusReason{
-		http.StatusNotFound:  metav1.StatusReasonNotFound,
-		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
-	}
-	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"denied by a policy"}`, reason[f.code], f.code)
-	return &http.Response{
-		StatusCode: f.code, Request: req, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(body)),
-	}, nil
-}
-
 // A policy or a permission that refuses the end of one run is another's,
 // and may be fixed: the result is written then, in full, and no run waits for it.
 func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
@@ -256,11 +208,8 @@ func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 			cfg, c, gvk, ns := installed(t)
 			exec := &fakeExecutor{}
 			var open atomic.Bool
-			faulty := rest.CopyConfig(cfg)
-			faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return refusing{next: next, code: code, hits: func(req *http.Request) bool {
-					return !open.Load() && exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status")
-				}}
+			faulty := refusing(cfg, code, func(req *http.Request) bool {
+				return !open.Load() && exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status")
 			})
 			o := start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))

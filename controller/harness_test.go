@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -359,21 +360,41 @@ func taskStart(i int) jobevent.Event {
 	}}
 }
 
-// failing answers what hits with an internal error instead of passing it on.
-type failing struct {
-	next http.RoundTripper
-	hits func(*http.Request) bool
+// roundTrip is a transport that is a function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// through is cfg whose requests all go to do, which passes them on to next or answers them itself.
+func through(cfg *rest.Config, do func(req *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(req *http.Request) (*http.Response, error) { return do(req, next) })
+	})
+	return cfg
 }
 
-func (f failing) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !f.hits(req) {
-		return f.next.RoundTrip(req)
-	}
-	const body = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"injected"}`
-	return &http.Response{
-		StatusCode: http.StatusInternalServerError, Request: req, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(body)),
-	}, nil
+// refusing is cfg where what hits is refused with code, as by an API server that fails or an admission policy.
+func refusing(cfg *rest.Config, code int, hits func(*http.Request) bool) *rest.Config {
+	return through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if hits(req) {
+			return refusal(req, code), nil
+		}
+		return next.RoundTrip(req)
+	})
+}
+
+func refusal(req *http.Request, code int) *http.Response {
+	reason := map[int]metav1.StatusReason{
+		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound,
+		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	}[code]
+	return answer(req, code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"refused by the test"}`, reason, code))
+}
+
+// answer is an answer of an API server to req.
+func answer(req *http.Request, code int, body string) *http.Response {
+	return &http.Response{StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
 // object is a new object of gvk, not yet created.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -104,11 +105,8 @@ func TestKind_OneNotFoundStopsNoRun(t *testing.T) {
 	cfg, c, gvk, ns := installed(t)
 	var armed atomic.Bool
 	var looks atomic.Int64
-	starting := rest.CopyConfig(cfg)
-	starting.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return refusing{next: next, code: http.StatusNotFound, hits: func(req *http.Request) bool {
-			return armed.Load() && req.URL.Path == "/apis/"+gvk.Group+"/"+gvk.Version && looks.Add(1) == 1
-		}}
+	starting := refusing(cfg, http.StatusNotFound, func(req *http.Request) bool {
+		return armed.Load() && req.URL.Path == "/apis/"+gvk.Group+"/"+gvk.Version && looks.Add(1) == 1
 	})
 	exec, began := hanging()
 	o := start(t, starting, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
@@ -170,13 +168,11 @@ func TestKind_MissingPermission(t *testing.T) {
 func TestKind_ListFails(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
-	var broken, denied atomic.Bool
+	var broken atomic.Bool
 	broken.Store(true)
-	cut := make(chan struct{})
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		lists := func(req *http.Request) bool { return broken.Load() && strings.HasSuffix(req.URL.Path, "/widgets") }
-		return failing{next: withdrawing{next: next, on: &denied, cut: cut}, hits: lists}
+	limited, withdraw := withdrawing(cfg, "")
+	faulty := refusing(limited, http.StatusInternalServerError, func(req *http.Request) bool {
+		return broken.Load() && strings.HasSuffix(req.URL.Path, "/widgets")
 	})
 	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	state := func(why string) {
@@ -190,10 +186,9 @@ func TestKind_ListFails(t *testing.T) {
 	broken.Store(false)
 	obj := awaitCondition(t, c, create(t, c, object(gvk, ns, "one", nil)), status.Ready, "True")
 	must.Be(t, "the state of the kind", nil, o.set.Ready())
-	denied.Store(true)
-	close(cut)
+	withdraw(true)
 	state("changes of objects are not seen: no permission: grant the operator get, list, watch")
-	denied.Store(false)
+	withdraw(false)
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	eventually(t, "the change is run, and the kind served", func() bool {
 		return get(t, c, obj).Object["status"].(map[string]any)["observedGeneration"] == int64(2) && o.set.Ready() == nil
@@ -203,76 +198,45 @@ func TestKind_ListFails(t *testing.T) {
 // The kind is served, and the operator ready, as long as the objects of one namespace are seen.
 func TestKind_ListFailsInOneNamespace(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
-	gvk, lost, kept := testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
-	var denied atomic.Bool
-	cut := make(chan struct{})
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return withdrawing{next: next, on: &denied, cut: cut, namespace: lost}
-	})
-	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, Namespaces: []string{lost, kept}})
+	cfg, c, gvk, kept := installed(t)
+	lost := testenv.Namespace(t, cfg)
+	limited, withdraw := withdrawing(cfg, lost)
+	o := start(t, limited, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, Namespaces: []string{lost, kept}})
 	obj := awaitCondition(t, c, create(t, c, object(gvk, lost, "one", nil)), status.Ready, "True")
-	denied.Store(true)
-	close(cut)
+	withdraw(true)
 	const says = "Kind is not served in all namespaces; it is in the others"
 	eventually(t, "the log names the namespace", func() bool {
 		return strings.Contains(o.log(), says) && strings.Contains(o.log(), `namespace \"`+lost)
 	})
 	must.Be(t, "the state of the kind", nil, o.set.Ready())
 	awaitCondition(t, c, create(t, c, object(gvk, kept, "one", nil)), status.Ready, "True")
-	denied.Store(false)
+	withdraw(false)
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	eventually(t, "the change is run", func() bool {
 		return get(t, c, obj).Object["status"].(map[string]any)["observedGeneration"] == int64(2)
 	})
 }
 
-// withdrawing stands for an API server that takes permissions away, in a namespace or all, and cuts the watches that are open.
-type withdrawing struct {
-	next      http.RoundTripper
-	on        *atomic.Bool
-	cut       <-chan struct{}
-	namespace string
-}
-
-// denies tells whether the permission is taken away that a request needs, or asks for.
-func (f withdrawing) denies(req *http.Request) bool {
-	if !f.on.Load() || req.Body == nil {
-		return f.on.Load() && strings.Contains(req.URL.Path, f.namespace)
+// withdrawing is cfg whose permission to see widgets, in a namespace or in all, is taken away by withdraw, as is that its watches
+// go on.
+func withdrawing(cfg *rest.Config, namespace string) (limited *rest.Config, withdraw func(on bool)) {
+	var withdrawn atomic.Bool
+	lists := &denial{resource: path.Join("/", namespace, "widgets")[1:]}
+	limited = through(through(cfg, lists.roundTrip), func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !withdrawn.Load() || !strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
+			return next.RoundTrip(req)
+		}
+		body, err := io.ReadAll(req.Body)
+		if err == nil && bytes.Contains(body, []byte(namespace)) {
+			return answer(req, http.StatusCreated, `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`), nil
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		return next.RoundTrip(req)
+	})
+	return limited, func(on bool) {
+		withdrawn.Store(on)
+		lists.set(on)
 	}
-	body, err := io.ReadAll(req.Body)
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	return err == nil && bytes.Contains(body, []byte(f.namespace))
-}
-
-func (f withdrawing) RoundTrip(req *http.Request) (*http.Response, error) {
-	const status, review = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`,
-		`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`
-	answer := func(code int, body string) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
-		}, nil
-	}
-	of := strings.HasSuffix(req.URL.Path, "/widgets")
-	switch {
-	case of && f.denies(req):
-		return answer(http.StatusForbidden, status)
-	case strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") && f.denies(req):
-		return answer(http.StatusCreated, review)
-	case of && req.URL.Query().Get("watch") != "":
-		ctx, cancel := context.WithCancel(req.Context())
-		go func() {
-			defer cancel()
-			select {
-			case <-f.cut:
-			case <-ctx.Done():
-			}
-		}()
-		req = req.WithContext(ctx)
-	}
-	return f.next.RoundTrip(req)
 }
 
 // Who may not patch the finalizer onto an object, as who has the permissions of an older operator, is told what to grant. No

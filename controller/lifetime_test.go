@@ -12,7 +12,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -162,12 +161,16 @@ func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
 	exec, _ := hanging()
 	obj := object(gvk, ns, "one", map[string]any{})
 	goes := obj.DeepCopy()
-	racing := rest.CopyConfig(cfg)
-	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return between{next: next, once: &sync.Once{}, hits: writesStatus, after: true, do: func() {
-			must.Do(t, c.Delete(t.Context(), goes))
-			settle()
-		}}
+	var once sync.Once
+	racing := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if writesStatus(req) {
+			once.Do(func() {
+				must.Do(t, c.Delete(t.Context(), goes))
+				settle()
+			})
+		}
+		return resp, err
 	})
 	o := start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	create(t, c, obj)

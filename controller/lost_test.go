@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
@@ -251,11 +250,8 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 
 	// The first try to find out which objects are gone fails.
 	var tried atomic.Bool
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return failing{next: next, hits: func(req *http.Request) bool {
-			return strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadataList") && req.URL.Query().Get("watch") == "" && !tried.Swap(true)
-		}}
+	faulty := refusing(cfg, http.StatusInternalServerError, func(req *http.Request) bool {
+		return strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadataList") && req.URL.Query().Get("watch") == "" && !tried.Swap(true)
 	})
 	o := start(t, faulty, &fakeExecutor{}, opts)
 	eventually(t, "the failure is logged", func() bool { return strings.Contains(o.log(), "cannot be removed yet") })

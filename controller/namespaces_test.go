@@ -152,17 +152,14 @@ func TestKind_ReadsItsFirstListsInTurns(t *testing.T) {
 	}
 	asked, answer := make(chan string, 1000), make(chan struct{})
 	var first sync.Map // the namespaces whose lists fail
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return failing{next: next, hits: func(req *http.Request) bool {
-			at, lists := strings.CutSuffix(req.URL.Path, "/widgets")
-			if !lists {
-				return false
-			}
-			asked <- path.Base(at)
-			<-answer
-			return has(&first, path.Base(at))
-		}}
+	faulty := refusing(cfg, http.StatusInternalServerError, func(req *http.Request) bool {
+		at, lists := strings.CutSuffix(req.URL.Path, "/widgets")
+		if !lists {
+			return false
+		}
+		asked <- path.Base(at)
+		<-answer
+		return has(&first, path.Base(at))
 	})
 	start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, Namespaces: in})
 	for range firstLists {

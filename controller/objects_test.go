@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -100,12 +99,9 @@ func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	reg := prometheus.NewPedanticRegistry()
-	faulty := rest.CopyConfig(cfg)
 	var open atomic.Bool
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
-			return !open.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
-		}}
+	faulty := refusing(cfg, http.StatusForbidden, func(req *http.Request) bool {
+		return !open.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
 	})
 	start(t, faulty, &fakeExecutor{}, Options{
 		Watches: []watches.Watch{watchOf(gvk, withFinalizer)}, Metrics: must.Get(metrics.New(reg))(t), RetryMin: 50 * time.Millisecond, RetryMax: 300 * time.Millisecond,

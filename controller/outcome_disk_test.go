@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -49,10 +48,7 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 				defer ended.Store(true)
 				return tt.do(ctx)
 			}}
-			down := rest.CopyConfig(cfg)
-			down.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return failing{next: next, hits: func(*http.Request) bool { return ended.Load() }}
-			})
+			down := refusing(cfg, http.StatusInternalServerError, func(*http.Request) bool { return ended.Load() })
 			first := start(t, down, exec, opts)
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 			eventually(t, "the end that cannot be written", func() bool {

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -203,14 +202,11 @@ func TestPause_TheStatusIsRefused(t *testing.T) {
 	cfg, c, gvk, ns := installed(t)
 	var open atomic.Bool
 	var tries atomic.Int64
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
-			if writesStatus(req) {
-				tries.Add(1)
-			}
-			return !open.Load() && writesStatus(req)
-		}}
+	faulty := refusing(cfg, http.StatusForbidden, func(req *http.Request) bool {
+		if writesStatus(req) {
+			tries.Add(1)
+		}
+		return !open.Load() && writesStatus(req)
 	})
 	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, RetryMin: 10 * time.Millisecond, RetryMax: 500 * time.Millisecond})
 	obj := object(gvk, ns, "it", map[string]any{})

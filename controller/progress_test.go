@@ -63,7 +63,13 @@ func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	const writes = 200
 	cfg, c, gvk, ns := installed(t)
 	var conflicts atomic.Int64
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return conflicting{next, &conflicts} })
+	cfg = through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil && resp.StatusCode == http.StatusConflict {
+			conflicts.Add(1)
+		}
+		return resp, err
+	})
 	shown := map[string]bool{}
 	written, end := context.WithCancel(t.Context())
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -104,18 +110,4 @@ func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	if len(shown) < 10 {
 		t.Errorf("progress was shown %d times, want it all the time", len(shown))
 	}
-}
-
-// conflicting counts answers that are conflicts.
-type conflicting struct {
-	next  http.RoundTripper
-	count *atomic.Int64
-}
-
-func (c conflicting) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.next.RoundTrip(req)
-	if err == nil && resp.StatusCode == http.StatusConflict {
-		c.count.Add(1)
-	}
-	return resp, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -218,34 +217,23 @@ func (d *denial) set(on bool) {
 	d.end = nil
 }
 
-// begin is the context of a request; nil if it is refused.
-func (d *denial) begin(req *http.Request) context.Context {
+// roundTrip is for [through].
+func (d *denial) roundTrip(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+	if !strings.HasSuffix(req.URL.Path, "/"+d.resource) || req.Method != http.MethodGet {
+		return next.RoundTrip(req)
+	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case !strings.HasSuffix(req.URL.Path, "/"+d.resource) || req.Method != http.MethodGet:
-		return req.Context()
-	case d.on:
-		return nil
+	on := d.on
+	if !on {
+		ctx, end := context.WithCancel(req.Context())
+		d.end = append(d.end, end)
+		req = req.WithContext(ctx)
 	}
-	ctx, end := context.WithCancel(req.Context())
-	d.end = append(d.end, end)
-	return ctx
-}
-
-type denying struct {
-	*denial
-	next http.RoundTripper
-}
-
-func (d denying) RoundTrip(req *http.Request) (*http.Response, error) {
-	if ctx := d.begin(req); ctx != nil {
-		return d.next.RoundTrip(req.WithContext(ctx))
+	d.mu.Unlock()
+	if on {
+		return refusal(req, http.StatusForbidden), nil
 	}
-	body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
-	return &http.Response{
-		Request: req, StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
-	}, nil
+	return next.RoundTrip(req)
 }
 
 // What cannot be watched any more is in the status of the objects that depend on it, and of no others, until it can. The
@@ -254,7 +242,7 @@ func TestReferences_NotWatched(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	refused := &denial{resource: "secrets"}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return denying{refused, next} })
+	cfg = through(cfg, refused.roundTrip)
 	exec := &fakeExecutor{}
 	reg := prometheus.NewRegistry()
 	options := Options{Metrics: must.Get(metrics.New(reg))(t), Watches: []watches.Watch{referringTo(gvk)}}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -22,11 +21,8 @@ func TestStuck_TheStatusSaysWhy(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	var refuses atomic.Bool
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
-			return refuses.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
-		}}
+	faulty := refusing(cfg, http.StatusForbidden, func(req *http.Request) bool {
+		return refuses.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
 	})
 	parks := testenv.Namespace(t, cfg)
 	park := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + parks + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
@@ -79,11 +75,8 @@ func TestStuck_PruneOnDeleteWithoutPermission(t *testing.T) {
 	cfg, c, gvk, ns := installed(t)
 	elsewhere := testenv.Namespace(t, cfg)
 	var grants atomic.Bool
-	faulty := rest.CopyConfig(cfg)
-	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return refusing{next: next, code: http.StatusForbidden, hits: func(req *http.Request) bool {
-			return !grants.Load() && req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/configmaps/child")
-		}}
+	faulty := refusing(cfg, http.StatusForbidden, func(req *http.Request) bool {
+		return !grants.Load() && req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/configmaps/child")
 	})
 	start(t, faulty, writing(configMap(elsewhere, "child")), owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })))
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
