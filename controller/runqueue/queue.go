@@ -173,43 +173,44 @@ func (k *Kind) Take(key types.NamespacedName, class Class, since time.Time) {
 
 // Leave gives the place of an object back, or has it wait no more.
 func (k *Kind) Leave(key types.NamespacedName) {
-	q := k.queue
-	q.mu.Lock()
-	if p := k.places[key]; p != nil {
-		delete(k.places, key)
-		k.count(p, -1)
-	}
-	woken := q.grant()
-	q.mu.Unlock()
-	wake(woken)
+	k.queue.change(func() {
+		if p := k.places[key]; p != nil {
+			delete(k.places, key)
+			k.count(p, -1)
+		}
+	})
 }
 
 // Drain has nothing wait any more, and nothing start: what has a place and knows it keeps
 // it until Leave.
 func (k *Kind) Drain() {
-	q := k.queue
-	q.mu.Lock()
-	k.drained = true
-	for key, p := range k.places {
-		if !p.taken {
-			delete(k.places, key)
-			k.count(p, -1)
+	k.queue.change(func() {
+		k.drained = true
+		for key, p := range k.places {
+			if !p.taken {
+				delete(k.places, key)
+				k.count(p, -1)
+			}
 		}
-	}
-	woken := q.grant()
-	q.mu.Unlock()
-	wake(woken)
+	})
 }
 
 // Close removes the kind. Nothing runs for it, and nothing will.
 func (k *Kind) Close() {
 	q := k.queue
+	q.change(func() {
+		for key, p := range k.places {
+			delete(k.places, key)
+			k.count(p, -1)
+		}
+		q.kinds = slices.DeleteFunc(q.kinds, func(is *Kind) bool { return is == k })
+	})
+}
+
+// change does something under the lock, and gives out the places that are free then.
+func (q *Queue) change(do func()) {
 	q.mu.Lock()
-	for key, p := range k.places {
-		delete(k.places, key)
-		k.count(p, -1)
-	}
-	q.kinds = slices.DeleteFunc(q.kinds, func(is *Kind) bool { return is == k })
+	do()
 	woken := q.grant()
 	q.mu.Unlock()
 	wake(woken)
@@ -281,12 +282,7 @@ func (q *Queue) again(now, at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	q.timer = time.AfterFunc(at.Sub(now), func() {
-		q.mu.Lock()
-		woken := q.grant()
-		q.mu.Unlock()
-		wake(woken)
-	})
+	q.timer = time.AfterFunc(at.Sub(now), func() { q.change(func() {}) })
 }
 
 // wake is called without the lock.
