@@ -114,11 +114,13 @@ func Unpack(text string) Record {
 	return r
 }
 
-// discardRejected removes from a status of the caller's what Read rejects.
-func discardRejected(st map[string]any) {
-	for _, part := range Read(st).Rejected {
-		delete(mapAt(st, "ansible"), part)
+// editable is a copy of a status without what Read rejects.
+func editable(st map[string]any) map[string]any {
+	out := clone(st)
+	for _, part := range Read(out).Rejected {
+		delete(mapAt(out, "ansible"), part)
 	}
+	return out
 }
 
 // Forms of texts for people.

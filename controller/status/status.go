@@ -15,8 +15,7 @@ import (
 // Begin is the status of an object whose run a starts now. deleting is true
 // for a finalizer run.
 func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string]any {
-	next := clone(st)
-	discardRejected(next)
+	next := editable(st)
 	ansible := owned(next)
 	ansible[partActive] = a.encode()
 	delete(ansible, nextRetry)
@@ -56,8 +55,7 @@ const nextRetry = "nextRetry"
 // Conclude is the status of an object whose run r has ended. next is the time from
 // its end to the next run, 0 if none is planned: after a failure the object has stalled.
 func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {
-	out := clone(st)
-	discardRejected(out)
+	out := editable(st)
 	c := readConditions(out, r.Generation, now)
 	if r.Mode != ModeCheck && r.Result != Interrupted {
 		c.remove(Drifted)
@@ -225,8 +223,7 @@ func concludeInterrupted(c *conditions, r Run, next time.Duration) {
 // Resume is the status of an object for which its last run, r, still holds: it has the inputs of r, in another generation
 // perhaps, and no run of it is held back any more (see [Hold]), and it is not stuck (see [Stuck]).
 func Resume(st map[string]any, r Run, generation int64, next time.Duration, now time.Time) map[string]any {
-	out := clone(st)
-	discardRejected(out)
+	out := editable(st)
 	c := readConditions(out, generation, now)
 	switch {
 	case concludeUnsettled(c, r):
@@ -246,8 +243,7 @@ func Resume(st map[string]any, r Run, generation int64, next time.Duration, now 
 // window opens, or, where that is zero, is held back by a pause. warnings are what its
 // author should know meanwhile.
 func Hold(st map[string]any, generation int64, cause string, opens time.Time, warnings []string, now time.Time) map[string]any {
-	out := clone(st)
-	discardRejected(out)
+	out := editable(st)
 	c := readConditions(out, generation, now)
 	if opens.IsZero() {
 		c.add(Reconciling, "True", reasonPaused, cause+": the object has the annotation \"paused\"; no run starts before that is removed, or its time is over")
@@ -266,8 +262,7 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 // Stuck is the status of an object that does not get its finalizer, and is not run, or that is being deleted and
 // cannot go, for the reason that why says.
 func Stuck(st map[string]any, generation int64, deleting bool, why string, now time.Time) map[string]any {
-	out := clone(st)
-	discardRejected(out)
+	out := editable(st)
 	c := readConditions(out, generation, now)
 	reason := reasonNoFinalizer
 	if deleting {
@@ -300,8 +295,7 @@ func saysNotWatched(ansible map[string]any) bool {
 
 // Warn is the status with these warnings in the place of all others of [NotWatched].
 func Warn(st map[string]any, warnings []string) map[string]any {
-	out := clone(st)
-	discardRejected(out)
+	out := editable(st)
 	ansible := owned(out)
 	list, _ := ansible["warnings"].([]any)
 	if list = append(slices.DeleteFunc(list, isNotWatched), stringList(warnings)...); len(list) > 0 {
