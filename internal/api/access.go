@@ -7,38 +7,32 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 )
 
 // access asks the API server who a client is, and what it may read.
 type access struct {
 	client kubernetes.Interface
-	now    func() time.Time
-
-	mu    sync.Mutex
-	users map[[sha256.Size]byte]answer[authenticationv1.UserInfo]
+	// users are by the hash of their token.
+	users *cache.LRUExpireCache
 	// wrong are tokens that the API server does not know: apart, so that they take no place of those that it does.
-	wrong map[[sha256.Size]byte]answer[struct{}]
-	may   map[question]answer[bool]
+	wrong *cache.LRUExpireCache
+	// may has answers by their question.
+	may *cache.LRUExpireCache
 }
 
-// An answer of the API server holds for answerAge. maxAnswers bounds how many are kept.
+// An answer of the API server holds for answerAge. maxAnswers bounds how many of a sort are kept.
 const (
 	answerAge  = 10 * time.Second
 	maxAnswers = 10_000
 )
-
-type answer[T any] struct {
-	is T
-	at time.Time
-}
 
 // question is whether the client with a token may get objects: all of a resource where
 // namespace is empty, all of a namespace where name is.
@@ -47,11 +41,15 @@ type question struct {
 	group, resource, namespace, name string
 }
 
-func newAccess(client kubernetes.Interface) *access {
-	return &access{
-		client: client, now: time.Now,
-		users: map[[sha256.Size]byte]answer[authenticationv1.UserInfo]{}, wrong: map[[sha256.Size]byte]answer[struct{}]{}, may: map[question]answer[bool]{},
-	}
+// clock is a [cache.Clock].
+type clock func() time.Time
+
+// Now implements [cache.Clock].
+func (c clock) Now() time.Time { return c() }
+
+func newAccess(client kubernetes.Interface, now clock) *access {
+	answers := func() *cache.LRUExpireCache { return cache.NewLRUExpireCacheWithClock(maxAnswers, now) }
+	return &access{client: client, users: answers(), wrong: answers(), may: answers()}
 }
 
 // caller is who sends a request.
@@ -67,12 +65,12 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		return caller{}, &problem{http.StatusUnauthorized, "send a token of the cluster: Authorization: Bearer TOKEN"}
 	}
 	c := caller{token: sha256.Sum256([]byte(token))}
-	if user, known := recent(a, a.users, c.token); known {
-		c.user = user
+	if user, known := a.users.Get(c.token); known {
+		c.user, _ = user.(authenticationv1.UserInfo)
 		return c, nil
 	}
 	unknown := &problem{http.StatusUnauthorized, "the API server does not know the token"}
-	if _, known := recent(a, a.wrong, c.token); known {
+	if _, known := a.wrong.Get(c.token); known {
 		return caller{}, unknown
 	}
 	review, err := a.client.AuthenticationV1().TokenReviews().Create(r.Context(), &authenticationv1.TokenReview{
@@ -83,11 +81,11 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		return caller{}, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the operator cannot ask the API server who you are (create on tokenreviews): %s", apierrors.ReasonForError(err))}
 	}
 	if !review.Status.Authenticated {
-		keep(a, a.wrong, c.token, struct{}{})
+		a.wrong.Add(c.token, struct{}{}, answerAge)
 		return caller{}, unknown
 	}
 	c.user = review.Status.User
-	keep(a, a.users, c.token, c.user)
+	a.users.Add(c.token, c.user, answerAge)
 	return c, nil
 }
 
@@ -106,8 +104,8 @@ func (s *Server) Caller(r *http.Request) (user, token string, code int, err erro
 // empty, or all of the cluster where namespace is, too.
 func (a *access) mayGet(ctx context.Context, c caller, k Kind, namespace, name string) (bool, *problem) {
 	q := question{c.token, k.Group, k.Resource, namespace, name}
-	if may, known := recent(a, a.may, q); known {
-		return may, nil
+	if may, known := a.may.Get(q); known {
+		return may == true, nil
 	}
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range c.user.Extra {
@@ -124,27 +122,8 @@ func (a *access) mayGet(ctx context.Context, c caller, k Kind, namespace, name s
 	if err != nil {
 		return false, unavailable("ask what the client may read (create on subjectaccessreviews)", err)
 	}
-	keep(a, a.may, q, review.Status.Allowed)
+	a.may.Add(q, review.Status.Allowed, answerAge)
 	return review.Status.Allowed, nil
-}
-
-func recent[K comparable, V any](a *access, answers map[K]answer[V], key K) (is V, known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	found, known := answers[key]
-	if !known || a.now().Sub(found.at) > answerAge {
-		return is, false
-	}
-	return found.is, true
-}
-
-func keep[K comparable, V any](a *access, answers map[K]answer[V], key K, is V) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(answers) >= maxAnswers {
-		clear(answers)
-	}
-	answers[key] = answer[V]{is, a.now()}
 }
 
 // problem is an answer that says what is wrong.

@@ -15,8 +15,7 @@ import (
 func TestAuthenticate_AsksOnceForAWhile(t *testing.T) {
 	t.Parallel()
 	client, now := reviews(), time.Now()
-	a := newAccess(client)
-	a.now = func() time.Time { return now }
+	a := newAccess(client, func() time.Time { return now })
 	asked := func(token string, code int) int {
 		client.ClearActions()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -34,9 +33,9 @@ func TestAuthenticate_AsksOnceForAWhile(t *testing.T) {
 		must.Be(t, token+" again", 0, asked(token, code))
 	}
 	for i := range maxAnswers + 1 {
-		keep(a, a.wrong, [32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, struct{}{})
+		a.wrong.Add([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, struct{}{}, answerAge)
 	}
-	must.Be(t, "wrong tokens that are kept at most", true, len(a.wrong) <= maxAnswers)
+	must.Be(t, "wrong tokens that are kept at most", maxAnswers, len(a.wrong.Keys()))
 	must.Be(t, "admin after "+strconv.Itoa(maxAnswers)+" others", 0, asked("admin", http.StatusOK))
 	now = now.Add(answerAge + time.Second)
 	must.Be(t, "forged, later", 1, asked("forged", http.StatusUnauthorized))

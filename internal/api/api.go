@@ -110,7 +110,7 @@ type server struct {
 }
 
 func newServer(o Options) *server {
-	return &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
+	return &server{Options: o, access: newAccess(o.Client, time.Now), beat: 15 * time.Second}
 }
 
 // Server serves all paths below [Root].

@@ -270,7 +270,7 @@ func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 		return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}, {"g", "v1", "Zone", "zones", false}}
 	}})
 	s.beat = time.Millisecond
-	s.access.now = func() time.Time { return time.Unix(times.Add(60), 0) } // no answer is recent
+	s.access = newAccess(client, func() time.Time { return time.Unix(times.Add(60), 0) }) // no answer is recent
 	server := httptest.NewServer(http.HandlerFunc(s.events))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	_, body := ask(t, server, "admin", "/events")
