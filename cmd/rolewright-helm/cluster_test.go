@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
@@ -219,7 +220,7 @@ func (c *cluster) serve(r *http.Request) (int, any) {
 		if json.Unmarshal(body.Bytes(), &patch) != nil {
 			return http.StatusBadRequest, nil
 		}
-		c.objects[at] = &unstructured.Unstructured{Object: merge(is.Object, patch)}
+		c.objects[at] = &unstructured.Unstructured{Object: loader.MergeMaps(is.Object, patch)}
 		return http.StatusOK, c.objects[at]
 	case r.Method == http.MethodDelete:
 		now := metav1.Now()

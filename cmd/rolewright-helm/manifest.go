@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,7 +130,7 @@ func withoutSecrets(document string, hider *strings.Replacer) string {
 // objectWithout is an object, or a list of some, without what hider replaces, but for what identifies it.
 func objectWithout(obj map[string]any, hider *strings.Replacer) map[string]any {
 	out, _ := without(obj, hider).(map[string]any)
-	out = merge(out, identity(obj))
+	out = loader.MergeMaps(out, identity(obj))
 	items, isList := obj["items"].([]any)
 	if !isList {
 		return out

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/strvals"
 )
 
@@ -20,7 +21,7 @@ func (in *input) values() (map[string]any, error) {
 		}
 		spec = m
 	}
-	all := merge(merge(map[string]any{}, in.settings.Values), spec)
+	all := loader.MergeMaps(in.settings.Values, spec)
 	for _, from := range in.settings.ValuesFrom {
 		for _, key := range slices.Sorted(maps.Keys(from.Data)) {
 			path := strings.Split(from.Prefix+key, ".")
@@ -32,33 +33,14 @@ func (in *input) values() (map[string]any, error) {
 			}
 		}
 	}
-	all = merge(all, in.settings.ValuesOverride)
+	all = loader.MergeMaps(all, in.settings.ValuesOverride)
 	overrides := map[string]any{}
 	for _, key := range slices.Sorted(maps.Keys(in.settings.OverrideValues)) {
 		if err := strvals.ParseIntoString(key+"="+in.settings.OverrideValues[key], overrides); err != nil {
 			return nil, refusef("overrideValues of the watch: %s: %w; write a comma as \\, and a dot in a key as \\.", key, err)
 		}
 	}
-	return merge(all, overrides), nil
-}
-
-// merge lays over onto a map: maps are merged, all else is replaced.
-func merge(into, over map[string]any) map[string]any {
-	out := maps.Clone(into)
-	for key, value := range over {
-		if m, isMap := value.(map[string]any); isMap {
-			is, _ := out[key].(map[string]any)
-			value = merge(is, m)
-		}
-		if out == nil {
-			out = map[string]any{}
-		}
-		out[key] = value
-	}
-	if out == nil {
-		out = map[string]any{}
-	}
-	return out
+	return loader.MergeMaps(all, overrides), nil
 }
 
 // put sets the value at a path.
