@@ -12,8 +12,8 @@ type converter struct {
 	// snake holds the keys converted so far, and says by not being nil that
 	// keys are converted: a large object repeats few keys many times.
 	snake map[string]string
-	// mark makes strings Unsafe, clean replaces their control characters.
-	mark, clean bool
+	// mark makes strings Unsafe.
+	mark bool
 
 	notices *noticeList
 	// keys is a stack of the sorted keys of the maps at hand.
@@ -23,7 +23,7 @@ type converter struct {
 }
 
 func newConverter(opts Options, notices *noticeList) *converter {
-	return &converter{mark: opts.MarkUnsafe, clean: !opts.KeepControlCharacters, notices: notices}
+	return &converter{mark: opts.MarkUnsafe, notices: notices}
 }
 
 func (c *converter) convert(value any) any {
@@ -100,10 +100,11 @@ func (c *converter) name(key string) string {
 	return converted
 }
 
-// text returns a string as valid UTF-8, which JSON demands, and without the
-// control characters that the options exclude.
+// text returns a string as valid UTF-8, which JSON demands. Control characters but
+// tab, newline and carriage return become U+FFFD, since ansible-runner finds job events
+// in the output by an escape sequence, and a task name may repeat a string of the object.
 func (c *converter) text(s string) string {
-	if !c.clean || !hasControl(s) {
+	if !hasControl(s) {
 		return strings.ToValidUTF8(s, string(utf8.RuneError))
 	}
 	if !c.notices.controls {

@@ -146,7 +146,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		opts := Options{
 			Group: "g", Kind: "K", SnakeCase: flags&1 > 0, MarkUnsafe: flags&2 > 0,
-			AllowReserved: flags&4 > 0, KeepControlCharacters: flags&8 > 0,
+			AllowReserved: flags&4 > 0,
 		}
 		got, _, err := Build(in, opts)
 		if err != nil {

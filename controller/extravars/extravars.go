@@ -25,11 +25,6 @@ type Options struct {
 	// reserves. It gives anyone who may write the object the operator's rights:
 	// it exists for projects that depend on it.
 	AllowReserved bool
-	// KeepControlCharacters leaves control characters in the object's strings.
-	// Without it all but tab, newline and carriage return become U+FFFD, since
-	// ansible-runner finds job events in the output by an escape sequence, and
-	// a task name may repeat a string of the object.
-	KeepControlCharacters bool
 	// From are other objects whose keys are variables.
 	From []Source
 	// Vars are the variables of the watch, FinalizerVars those of its

@@ -179,10 +179,6 @@ func TestVars_OddSpecs(t *testing.T) {
 			object: `{"spec": {"a\u001b": "\u001b[K\u0000\u007f\u009b\t\r\n é"}}`,
 			spec:   map[string]any{"a�": "�[K���\t\r\n é"}, notices: []NoticeKind{ControlCharacters},
 		},
-		"unless they are kept": {
-			object: `{"spec": {"a": "\u001b"}}`, opts: Options{KeepControlCharacters: true},
-			spec: map[string]any{"a": "\x1b"},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.opts.Group, tc.opts.Kind = "g", "K"
