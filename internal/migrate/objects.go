@@ -7,6 +7,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // object compares an object with what Rolewright makes of it.
@@ -178,11 +180,11 @@ func (r *reporter) customResource(root *yaml.Node) {
 		return
 	}
 	annotations := child(root, "metadata", "annotations")
-	for i := 0; annotations.Kind == yaml.MappingNode && i+1 < len(annotations.Content); i += 2 {
-		name, ok := strings.CutPrefix(annotations.Content[i].Value, "ansible.sdk.operatorframework.io/")
-		n, err := strconv.Atoi(annotations.Content[i+1].Value)
+	for key, value := range content.Pairs(annotations) {
+		name, ok := strings.CutPrefix(key.Value, "ansible.sdk.operatorframework.io/")
+		n, err := strconv.Atoi(value.Value)
 		if ok && err == nil && (name == "verbosity" && n > 0 || name == "max-runner-artifacts" && (n == 0 || n > 20)) {
-			r.add(annotation, annotations.Content[i].Line, name+": "+annotations.Content[i+1].Value)
+			r.add(annotation, key.Line, name+": "+value.Value)
 		}
 	}
 	spec := child(root, "spec")
@@ -194,11 +196,11 @@ func (r *reporter) customResource(root *yaml.Node) {
 
 // keys compares the fields of a spec, which become variables.
 func (r *reporter) keys(spec *yaml.Node) {
-	for i := 0; spec.Kind == yaml.MappingNode && i+1 < len(spec.Content); i += 2 {
-		if why := r.Variable(spec.Content[i].Value); why != "" {
+	for key := range content.Pairs(spec) {
+		if why := r.Variable(key.Value); why != "" {
 			rule := r.rules[reservedName]
 			rule.Rolewright = why
-			r.addWith(rule, spec.Content[i].Line, spec.Content[i].Value)
+			r.addWith(rule, key.Line, key.Value)
 		}
 	}
 }
@@ -222,9 +224,9 @@ func (r *reporter) templates(node *yaml.Node, depth int) {
 func child(node *yaml.Node, path ...string) *yaml.Node {
 	for _, key := range path {
 		found := &yaml.Node{}
-		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-			if node.Content[i].Value == key {
-				found = node.Content[i+1]
+		for k, value := range content.Pairs(node) {
+			if k.Value == key {
+				found = value
 			}
 		}
 		node = found
@@ -234,9 +236,9 @@ func child(node *yaml.Node, path ...string) *yaml.Node {
 
 // keyOf is the node of a key itself; where there is none, one without kind.
 func keyOf(node *yaml.Node, key string) *yaml.Node {
-	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			return node.Content[i]
+	for k := range content.Pairs(node) {
+		if k.Value == key {
+			return k
 		}
 	}
 	return &yaml.Node{}

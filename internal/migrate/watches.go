@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -111,9 +112,9 @@ func (r *reporter) problem(p watches.Problem) {
 // watch compares an entry.
 func (r *reporter) watch(text string, entry *yaml.Node) {
 	value := func(key string) *yaml.Node { // keys may be written in any case
-		for i := 0; entry.Kind == yaml.MappingNode && i+1 < len(entry.Content); i += 2 {
-			if strings.EqualFold(entry.Content[i].Value, key) {
-				return entry.Content[i+1]
+		for k, value := range content.Pairs(entry) {
+			if strings.EqualFold(k.Value, key) {
+				return value
 			}
 		}
 		return &yaml.Node{}
