@@ -122,7 +122,7 @@ type key struct {
 // documents reads the objects of a text, line by line: it may be a template.
 // first is the number of its first line.
 func (a args) documents(content, file string, first int) []object {
-	content = comment.ReplaceAllStringFunc(content, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	content = comment.ReplaceAllStringFunc(content, emptied)
 	var found []object
 	var keys []key
 	text := 0 // the first line of the document that says something
