@@ -20,31 +20,17 @@ import (
 // first task of the next run is executed. Facts are not gathered, as in the Deployments
 // that create api makes.
 func (b *bench) dev(ctx context.Context) (err error) {
-	dir := filepath.Join(b.dir, "project")
+	dir, reached := filepath.Join(b.dir, "project"), filepath.Join(b.dir, "reached")
 	binary, err := filepath.Abs(b.opts.binary)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := newProject(ctx, binary, dir); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"init", "--domain", "bench.example.com", "--name", "bench"},
-		{"create", "api", "--group", "dev", "--version", "v1", "--kind", "Site"},
-	} {
-		cmd := exec.CommandContext(ctx, binary, args...)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("rolewright %q: %w\n%s", args, err, out)
-		}
-	}
-	reached := filepath.Join(b.dir, "reached")
 	save := func(version int) error {
 		task := fmt.Sprintf("- name: Note that it is reached\n  ansible.builtin.debug:\n    msg: \"{{ lookup('pipe', 'echo %d >%s') }}\"\n", version, reached)
 		return os.WriteFile(filepath.Join(dir, "roles/site/tasks/main.yml"), []byte(task), 0o600)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "roles/site/meta/argument_specs.yml")); err != nil {
-		return err
 	}
 	if err := save(0); err != nil {
 		return err
@@ -64,6 +50,38 @@ func (b *bench) dev(ctx context.Context) (err error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "sites.dev.bench.example.com"}}
 		err = errors.Join(err, b.client.Delete(context.WithoutCancel(ctx), crd))
 	}()
+	took, err := b.untilReached(ctx, reached, save)
+	if err != nil {
+		return err
+	}
+	slices.Sort(took)
+	fmt.Printf("\n%-58s %10s %10s %10s   %s\n", "figure", "min", "median", "max", "reach / aim")
+	fmt.Printf("%-58s %10.2f %10.2f %10.2f   %s\n", fmt.Sprintf("from a saved role to its first task, %d times, s", len(took)),
+		took[0], took[len(took)/2], took[len(took)-1], "1")
+	return nil
+}
+
+// newProject makes a project whose role takes whatever its object says.
+func newProject(ctx context.Context, binary, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"init", "--domain", "bench.example.com", "--name", "bench"},
+		{"create", "api", "--group", "dev", "--version", "v1", "--kind", "Site"},
+	} {
+		cmd := exec.CommandContext(ctx, binary, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("rolewright %q: %w\n%s", args, err, out)
+		}
+	}
+	return os.RemoveAll(filepath.Join(dir, "roles/site/meta/argument_specs.yml"))
+}
+
+// untilReached saves versions of the role, one after the other, and returns for each how many
+// seconds it took until the file that it writes had the version.
+func (b *bench) untilReached(ctx context.Context, reached string, save func(version int) error) ([]float64, error) {
 	took := make([]float64, 0, b.opts.saved)
 	for version := range b.opts.saved + 2 { // the first run starts with the operator, the second one may not be forked
 		began := time.Now()
@@ -71,26 +89,22 @@ func (b *bench) dev(ctx context.Context) (err error) {
 			time.Sleep(time.Second) // people save when the run has ended
 			began = time.Now()
 			if err := save(version); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := wait(ctx, "the saved role to run", func() bool {
 			data, err := os.ReadFile(reached)
 			return err == nil && string(data) == fmt.Sprintln(version)
 		}); err != nil {
-			return err
+			return nil, err
 		}
 		info, err := os.Stat(reached)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if version > 1 {
 			took = append(took, info.ModTime().Sub(began).Seconds())
 		}
 	}
-	slices.Sort(took)
-	fmt.Printf("\n%-58s %10s %10s %10s   %s\n", "figure", "min", "median", "max", "reach / aim")
-	fmt.Printf("%-58s %10.2f %10.2f %10.2f   %s\n", fmt.Sprintf("from a saved role to its first task, %d times, s", len(took)),
-		took[0], took[len(took)/2], took[len(took)-1], "1")
-	return nil
+	return took, nil
 }

@@ -115,41 +115,16 @@ func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err
 	var without, withoutAnon, idle, read, peak, anon series
 	for i := range min(memoryPairs, b.opts.historyPairs) {
 		for _, with := range []bool{i%2 == 0, i%2 != 0} {
-			address, err := freeAddress()
+			was, is, err := b.recordedMemory(ctx, with, func(operator string) error {
+				return b.readAll(ctx, operator, token, first, last, i == 0)
+			})
 			if err != nil {
 				return err
 			}
-			_, port, _ := net.SplitHostPort(address)
-			args := []string{"--history-max-runs", "0"}
 			if with {
-				args = []string{"--history-max-runs", strconv.Itoa(b.opts.recorded), "--history-max-age", "0", "--history-max-bytes", "1Gi", "--api-port", port}
-			}
-			if err := b.startRecorded(ctx, args); err != nil {
-				return err
-			}
-			time.Sleep(b.opts.settling / 15)
-			was, err := b.operator.usage()
-			if err != nil {
-				return err
-			}
-			if !with {
-				without, withoutAnon = append(without, was.residentMiB), append(withoutAnon, was.anonMiB)
-			} else {
-				if err := b.operator.resetPeak(); err != nil {
-					return err
-				}
-				if err := b.readAll(ctx, "http://localhost:"+port, token, first, last, i == 0); err != nil {
-					return err
-				}
-				time.Sleep(b.opts.settling / 15)
-				is, err := b.operator.usage()
-				if err != nil {
-					return err
-				}
 				idle, read, peak, anon = append(idle, was.residentMiB), append(read, is.residentMiB), append(peak, is.peakMiB), append(anon, is.anonMiB)
-			}
-			if err := b.removeThings(ctx); err != nil {
-				return err
+			} else {
+				without, withoutAnon = append(without, was.residentMiB), append(withoutAnon, was.anonMiB)
 			}
 		}
 	}
@@ -162,6 +137,36 @@ func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err
 	peak.less(without).row("the same, at the peak", "at most 40")
 	anon.less(withoutAnon).row("the same without mapped files, which is the heap", "")
 	return nil
+}
+
+// recordedMemory is what an operator takes at rest, and, where it has the history, after all was read.
+func (b *bench) recordedMemory(ctx context.Context, with bool, read func(operator string) error) (was, is usage, err error) {
+	address, err := freeAddress()
+	if err != nil {
+		return was, is, err
+	}
+	_, port, _ := net.SplitHostPort(address)
+	args := []string{"--history-max-runs", "0"}
+	if with {
+		args = []string{"--history-max-runs", strconv.Itoa(b.opts.recorded), "--history-max-age", "0", "--history-max-bytes", "1Gi", "--api-port", port}
+	}
+	if err := b.startRecorded(ctx, args); err != nil {
+		return was, is, err
+	}
+	time.Sleep(b.opts.settling / 15)
+	if was, err = b.operator.usage(); err != nil {
+		return was, is, err
+	}
+	if with {
+		if err := errors.Join(b.operator.resetPeak(), read("http://localhost:"+port)); err != nil {
+			return was, is, err
+		}
+		time.Sleep(b.opts.settling / 15)
+		if is, err = b.operator.usage(); err != nil {
+			return was, is, err
+		}
+	}
+	return was, is, b.removeThings(ctx)
 }
 
 // startRecorded starts an operator with the stub.
@@ -213,21 +218,7 @@ func succeeded(r *http.Request) (*http.Response, error) {
 // readAll asks the operator's API, and a page that reads it, for all that there is, and prints
 // how long each takes.
 func (b *bench) readAll(ctx context.Context, operator, token string, first, last history.Run, print bool) error {
-	asking := func(packed bool) asker {
-		return func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
-			if err != nil {
-				return nil, err
-			}
-			r.Header.Set("Authorization", "Bearer "+token)
-			if packed {
-				r.Header.Set("Accept-Encoding", "gzip") // and unpack nothing
-			}
-			return succeeded(r)
-		}
-	}
-	ask := asking(true)
-	source, began := &page.Remote{Ask: asking(false), Get: runs.Object}, time.Now()
+	source, began := &page.Remote{Ask: askAPI(operator, token, false), Get: runs.Object}, time.Now()
 	if _, _, err := source.Runs(ctx); err != nil { // as rolewright ui does before it says its address
 		return err
 	}
@@ -240,39 +231,10 @@ func (b *bench) readAll(ctx context.Context, operator, token string, first, last
 	})
 	server.Start()
 	defer server.Close()
-	show := func(ctx context.Context, path string, _ url.Values) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+runs.Base+path, nil)
-		if err != nil {
-			return nil, err
-		}
-		return succeeded(r)
-	}
-	of := url.Values{"group": {last.Group}, "kind": {last.Kind}, "namespace": {last.Namespace}, "name": {last.Name}}
 	if print {
 		fmt.Printf("\n%-50s %9s %9s %9s %9s   at most 200 ms, 150 kB\n", "ms of a request", "first", "median", "max", "kB")
 	}
-	for _, is := range []struct {
-		name  string
-		how   asker
-		path  string
-		query url.Values
-	}{
-		{"API: runs", ask, "/runs", nil},
-		{"API: runs of an object", ask, "/runs", of},
-		{"API: runs that have failed", ask, "/runs", url.Values{"result": {"Failed"}}},
-		{"API: a run", ask, "/runs/" + last.ID, nil},
-		{"API: the queue", ask, "/queue", nil},
-		{"API: events, until they begin", ask, "/events", nil},
-		{"API: 1,000 runs, as top and the page ask for them", ask, "/runs", url.Values{"limit": {"1000"}}},
-		{"page: objects", show, "", nil},
-		{"page: objects that are searched", show, "?q=example-00&state=3", nil},
-		{"page: an object", show, "object?" + of.Encode(), nil},
-		{"page: a run", show, "run?id=" + last.ID, nil},
-		{"page: two runs", show, "compare?a=" + first.ID + "&b=" + last.ID, nil},
-		{"page: the queue", show, "queue", nil},
-		{"page: trends", show, "trends?days=30", nil},
-		{"page: a report", show, "report?id=" + last.ID, nil},
-	} {
+	for _, is := range requests(askAPI(operator, token, true), askPage(server.URL+runs.Base), first, last) {
 		var took series
 		size := int64(0)
 		for range asked {
@@ -289,6 +251,62 @@ func (b *bench) readAll(ctx context.Context, operator, token string, first, last
 		}
 	}
 	return nil
+}
+
+// askAPI asks an operator; packed, for an answer that is compressed and stays so.
+func askAPI(operator, token string, packed bool) asker {
+	return func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		if packed {
+			r.Header.Set("Accept-Encoding", "gzip")
+		}
+		return succeeded(r)
+	}
+}
+
+// askPage asks the page at an address.
+func askPage(address string) asker {
+	return func(ctx context.Context, path string, _ url.Values) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		return succeeded(r)
+	}
+}
+
+// request is one of those that are measured.
+type request struct {
+	name  string
+	how   asker
+	path  string
+	query url.Values
+}
+
+// requests are one of each kind, about the object of the two runs.
+func requests(ask, show asker, first, last history.Run) []request {
+	of := url.Values{"group": {last.Group}, "kind": {last.Kind}, "namespace": {last.Namespace}, "name": {last.Name}}
+	return []request{
+		{"API: runs", ask, "/runs", nil},
+		{"API: runs of an object", ask, "/runs", of},
+		{"API: runs that have failed", ask, "/runs", url.Values{"result": {"Failed"}}},
+		{"API: a run", ask, "/runs/" + last.ID, nil},
+		{"API: the queue", ask, "/queue", nil},
+		{"API: events, until they begin", ask, "/events", nil},
+		{"API: 1,000 runs, as top and the page ask for them", ask, "/runs", url.Values{"limit": {"1000"}}},
+		{"page: objects", show, "", nil},
+		{"page: objects that are searched", show, "?q=example-00&state=3", nil},
+		{"page: an object", show, "object?" + of.Encode(), nil},
+		{"page: a run", show, "run?id=" + last.ID, nil},
+		{"page: two runs", show, "compare?a=" + first.ID + "&b=" + last.ID, nil},
+		{"page: the queue", show, "queue", nil},
+		{"page: trends", show, "trends?days=30", nil},
+		{"page: a report", show, "report?id=" + last.ID, nil},
+	}
 }
 
 // sizeOf sends a request, and returns how many bytes the answer has: of a stream, until its first line.

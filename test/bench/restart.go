@@ -13,6 +13,38 @@ import (
 // restart measures what the operator and all below it take from a restart with objects
 // that have not changed, and while nothing happens: after that, and after a run.
 func (b *bench) restart(ctx context.Context) error {
+	if err := b.runWithStub(ctx); err != nil {
+		return err
+	}
+	if err := b.startProcess(ctx, []string{"--proxy-port", "0"}, b.stubEnviron()); err != nil {
+		return err
+	}
+	if err := sleep(ctx, resting); err != nil {
+		return err
+	}
+	cpu, err := usedBy(b.operator.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%-58s %10s\n", fmt.Sprintf("restart, %d unchanged objects, all processes", b.opts.idle), "")
+	fmt.Printf("%-58s %10.2f   %s\n", "CPU of the restart, s", cpu.total(), "1 / 0.5")
+	if err := b.idleTree(ctx, "without a run"); err != nil {
+		return err
+	}
+	if err := b.create(ctx, "default", "restart-one-more"); err != nil {
+		return err
+	}
+	if err := b.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.opts.rest); err != nil {
+		return err
+	}
+	return b.idleTree(ctx, fmt.Sprintf("%s after a run", b.opts.rest))
+}
+
+// runWithStub has the stub run all objects, stops the operator, and puts the real ansible-runner in the stub's place.
+func (b *bench) runWithStub(ctx context.Context) error {
 	real, err := exec.LookPath("ansible-runner")
 	if err != nil {
 		return err
@@ -42,37 +74,7 @@ func (b *bench) restart(ctx context.Context) error {
 	if err := b.operator.stop(); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Remove(path), os.Symlink(real, path)); err != nil {
-		return err
-	}
-	if err := b.startProcess(ctx, []string{"--proxy-port", "0"}, b.stubEnviron()); err != nil {
-		return err
-	}
-	if err := sleep(ctx, resting); err != nil {
-		return err
-	}
-	cpu, err := usedBy(b.operator.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n%-58s %10s\n", fmt.Sprintf("restart, %d unchanged objects, all processes", b.opts.idle), "")
-	fmt.Printf("%-58s %10.2f   %s\n", "CPU of the restart, s", cpu.total(), "1 / 0.5")
-	if err := b.idleTree(ctx, "without a run"); err != nil {
-		return err
-	}
-	if err := b.create(ctx, "default", "restart-one-more"); err != nil {
-		return err
-	}
-	if err := b.awaitReady(ctx); err != nil {
-		return err
-	}
-	if err := sleep(ctx, b.opts.rest); err != nil {
-		return err
-	}
-	if err := b.idleTree(ctx, fmt.Sprintf("%s after a run", b.opts.rest)); err != nil {
-		return err
-	}
-	return nil
+	return errors.Join(os.Remove(path), os.Symlink(real, path))
 }
 
 // idleTree prints what the operator and all below it take while nothing happens.

@@ -99,36 +99,48 @@ func run(ctx context.Context, o options) (err error) {
 		if o.only != "" && p.name != o.only {
 			continue
 		}
-		if theirs != "" && ours != "" {
-			if err := b.takeOver(ctx, operators[0], operators[1], p); err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
+		n, err := b.compare(ctx, operators, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		var results []result
-		for _, op := range operators {
-			if op.path == "" {
-				continue
-			}
-			r, err := b.measure(ctx, op, p)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", p.name, op.name, err)
-			}
-			results = append(results, r)
-		}
-		fmt.Println(table(p.name, b.periods, results))
-		if len(results) == 2 {
-			for i, when := range []string{"install", "change", "idle"} {
-				if diff := cmp.Diff(results[0].phases[i].objects, results[1].phases[i].objects); diff != "" {
-					differing++
-					fmt.Printf("%s: the objects after %s differ (-helm-operator +Rolewright):\n%s\n", p.name, when, diff)
-				}
-			}
-		}
+		differing += n
 	}
 	if differing > 0 {
 		return fmt.Errorf("the objects differ in %d places", differing)
 	}
 	return nil
+}
+
+// compare runs the operators that there are on a project, prints the results, and returns in how many places the objects
+// of the two differ.
+func (b *bench) compare(ctx context.Context, operators []program, p project) (differing int, err error) {
+	if operators[0].path != "" && operators[1].path != "" {
+		if err := b.takeOver(ctx, operators[0], operators[1], p); err != nil {
+			return 0, err
+		}
+	}
+	var results []result
+	for _, op := range operators {
+		if op.path == "" {
+			continue
+		}
+		r, err := b.measure(ctx, op, p)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", op.name, err)
+		}
+		results = append(results, r)
+	}
+	fmt.Println(table(p.name, b.periods, results))
+	if len(results) < 2 {
+		return 0, nil
+	}
+	for i, when := range []string{"install", "change", "idle"} {
+		if diff := cmp.Diff(results[0].phases[i].objects, results[1].phases[i].objects); diff != "" {
+			differing++
+			fmt.Printf("%s: the objects after %s differ (-helm-operator +Rolewright):\n%s\n", p.name, when, diff)
+		}
+	}
+	return differing, nil
 }
 
 // table is the result as Markdown.

@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"fmt"
+	"maps"
 	"syscall"
 	"time"
 )
@@ -66,6 +67,16 @@ func workloads() map[string]workload {
 			a.update("o-0", "A", slow())
 			a.settled()
 		}},
+	}
+	for _, more := range []map[string]workload{deletions(), failures(), repeats(), cuts(), lives()} {
+		maps.Copy(all, more)
+	}
+	return all
+}
+
+// deletions are the workloads whose object is deleted.
+func deletions() map[string]workload {
+	return map[string]workload{
 		"delete": {do: func(a *actor) {
 			a.create(kindThing, "o-0", "A", nil)
 			a.settled()
@@ -99,20 +110,10 @@ func workloads() map[string]workload {
 			a.settled()
 		}},
 	}
-	for name, w := range endings() {
-		all[name] = w
-	}
-	for name, w := range lives() {
-		all[name] = w
-	}
-	for name, w := range cuts() {
-		all[name] = w
-	}
-	return all
 }
 
-// endings are the workloads whose runs end badly, or ask for another.
-func endings() map[string]workload {
+// failures are the workloads whose runs end badly.
+func failures() map[string]workload {
 	return map[string]workload{
 		"failing": {do: func(a *actor) {
 			a.create(kindThing, "o-0", "A", fake{"outcome": "failed"})
@@ -158,6 +159,12 @@ func endings() map[string]workload {
 			a.remove("o-0")
 			a.gone("o-0")
 		}},
+	}
+}
+
+// repeats are the workloads in which a run, time or another object asks for one more.
+func repeats() map[string]workload {
+	return map[string]workload{
 		"requeue": {do: func(a *actor) {
 			a.create(kindThing, "o-0", "A", fake{"requeueOnce": "1s"})
 			a.ran("o-0", "requeue_after")
