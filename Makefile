@@ -65,8 +65,8 @@ man: ## write the manual pages to bin/man
 	@go test ./cmd/rolewright -count=1 -run TestManPages -args -man $(BIN)/man
 
 .PHONY: demo
-demo: $(TOOLS)/kubectl ## watch the example operator from the first object to its finalizer, on a control plane of its own
-	@$(MAKE) --no-print-directory -j 2 setup cluster-tools-kwok build
+demo: ## watch the example operator from the first object to its finalizer, on a control plane of its own
+	@$(MAKE) --no-print-directory -j 2 setup cluster-tools-kwok $(TOOLS)/kubectl build
 	@$(TOOLS)/controlplane exec --kwok -- test/demo.sh
 
 .PHONY: run
