@@ -74,6 +74,12 @@ func oneOf(cmd *cobra.Command, flag string, words ...string) {
 	}
 }
 
+// textOrJSON adds --output to a command that prints things as text or JSON.
+func textOrJSON(cmd *cobra.Command, output *string, things string) {
+	cmd.Flags().StringVarP(output, "output", "o", outputText, "How to print the "+things+": text or json.")
+	oneOf(cmd, "output", outputText, outputJSON)
+}
+
 // among refuses a value of a flag that is none of these words.
 func among(flag, value string, words ...string) error {
 	if slices.Contains(words, value) {

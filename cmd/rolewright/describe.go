@@ -84,8 +84,7 @@ found.`,
 	}
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(o.completeRunIDs)
-	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the run: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &output, "run")
 	return cmd
 }
 

@@ -58,8 +58,7 @@ objects and fields. The exit code is 1 where something differs. See "rolewright 
 		}
 		return o.completeRunIDs(cmd, args, begun)
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the differences: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &output, "differences")
 	return cmd
 }
 

@@ -76,7 +76,7 @@ findings, a list of objects with check, state, found and remedy.`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "result")
 	return cmd
 }
 
@@ -102,7 +102,6 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": a missing permission to ask who reads the metrics is a failed check, and else a note.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Let a check that is left out count as failed.")
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
 }
 
 // diagnosis is the result, as -o json prints it. Its keys are an interface: see

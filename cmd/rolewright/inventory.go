@@ -31,8 +31,7 @@ in the operator's Pod or in its project.`,
 	fs := cmd.Flags()
 	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is WATCH_NAMESPACE, or the namespace of the kubeconfig.")
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the list: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "list")
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	return cmd
 }

@@ -37,8 +37,7 @@ The exit code is 0 where runs could be judged, whatever they say.`,
 			return printSimulation(cmd.OutOrStdout(), s)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the result: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &output, "result")
 	return cmd
 }
 

@@ -75,8 +75,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "result")
 	fs.BoolVar(&o.check, "check", false, "Change nothing: run Ansible with --check, and let the API server make dry runs of all writes.")
 	o.bindDiff(fs)
 	fs.BoolVar(&o.deleting, "deleting", false, "Run what the watch's finalizer says.")

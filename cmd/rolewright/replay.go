@@ -56,8 +56,7 @@ known. The keys of -o json are those of "rolewright once".`,
 	}
 	fs := cmd.Flags()
 	bindRunnerRoot(fs, &o.root)
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "result")
 	return cmd
 }
 

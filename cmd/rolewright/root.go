@@ -98,8 +98,7 @@ func newVersionCommand(program string) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the version: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &output, "version")
 	return cmd
 }
 

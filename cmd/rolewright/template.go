@@ -55,8 +55,7 @@ read from standard input.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "result")
 	fs.BoolVar(&o.deleting, "deleting", false, "Show the run of the watch's finalizer, for an object that is deleted.")
 	o.bindContent(fs)
 	o.bindRuns(fs)

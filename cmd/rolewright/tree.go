@@ -33,8 +33,7 @@ with your rights, and asks no operator. "rolewright inventory" says what prune r
 		},
 	}
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is that of the kubeconfig.")
-	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the tree: text or json.")
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &output, "tree")
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	return cmd
 }

@@ -72,13 +72,12 @@ texts that are not known are empty; keys may be added, but are never renamed.`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
-	oneOf(cmd, "output", outputText, outputJSON)
+	textOrJSON(cmd, &o.output, "result")
 	return cmd
 }
 
 func (o *validateOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Treat warnings as errors.")
-	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	o.contentPaths.bindFlags(fs)
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
