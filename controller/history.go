@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/proxy"
@@ -17,7 +19,7 @@ import (
 func (r *reconciler) recordHistory(s *scope) {
 	s.recording = r.opts.History.Begin(history.Run{
 		Brief: history.Brief{
-			ID: s.runID, Object: r.historyObject(s), Generation: s.active.Generation, Cause: string(s.plan.cause), Trigger: s.trigger,
+			ID: s.runID, Object: r.historyObject(s.key), Generation: s.active.Generation, Cause: string(s.plan.cause), Trigger: s.trigger,
 			Mode: s.plan.mode(), Started: s.active.Started,
 		},
 		UID: string(s.object.GetUID()), Due: s.due, Prepared: r.now(),
@@ -29,15 +31,15 @@ func (r *reconciler) recordHistory(s *scope) {
 	}
 }
 
-func (r *reconciler) historyObject(s *scope) history.Object {
-	return history.Object{Group: r.gvk.Group, Version: r.gvk.Version, Kind: r.gvk.Kind, Namespace: s.key.Namespace, Name: s.key.Name}
+func (r *reconciler) historyObject(key types.NamespacedName) history.Object {
+	return history.Object{Group: r.gvk.Group, Version: r.gvk.Version, Kind: r.gvk.Kind, Namespace: key.Namespace, Name: key.Name}
 }
 
 // concludeHistory records the end of a run in the history.
 func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 	recording := s.recording
 	if recording == nil { // it did not start, or an earlier process has made it
-		recording = r.opts.History.Begin(history.Run{Brief: history.Brief{ID: run.ID, Object: r.historyObject(s)}, UID: string(s.object.GetUID())})
+		recording = r.opts.History.Begin(history.Run{Brief: history.Brief{ID: run.ID, Object: r.historyObject(s.key)}, UID: string(s.object.GetUID())})
 	}
 	recording.End(func(h *history.Run) {
 		h.Idle = s.foundNothing(run)

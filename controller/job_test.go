@@ -20,6 +20,7 @@ import (
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -60,7 +61,7 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 		t.Errorf("the first run is %s with token %q, want that of the earlier process", req.ID, req.Apart.Token)
 	}
 	eventually(t, "the new one waits for a place", func() bool {
-		return slices.ContainsFunc(o.set.Waiting(), func(w Waiting) bool { return w.Object.Name == "a-new-one" && w.Held == string(runqueue.HeldByKind) })
+		return slices.ContainsFunc(o.set.Waiting(), func(w api.Waiting) bool { return w.Name == "a-new-one" && w.Held == string(runqueue.HeldByKind) })
 	})
 	close(release)
 	if after := <-begun; !after {

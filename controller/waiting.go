@@ -5,28 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/runqueue"
+	"github.com/rolewright/rolewright/internal/api"
 )
-
-// Waiting is an object whose run is due, and has to wait.
-type Waiting struct {
-	GVK    schema.GroupVersionKind
-	Object types.NamespacedName
-	// Cause is why it runs, and Class how urgent that is; empty where it waits for no place.
-	Cause, Class string
-	// Since is when it was due.
-	Since time.Time
-	// Position is its place in the queue of the runs of all kinds, from 1 on; 0 where it is
-	// not in it.
-	Position int
-	// Held is one of runqueue's holds, "window" or "paused"; empty for what runs next. Until is
-	// when that ends; zero where that is not known.
-	Held  string
-	Until time.Time
-}
 
 // What keeps a run out of the queue.
 const (
@@ -67,9 +50,9 @@ func (r *reconciler) noteWait(s *scope) {
 
 // Waiting are the runs that are due and wait: those in the queue in its order, then the others.
 // It may be called at any time.
-func (s *Set) Waiting() []Waiting {
+func (s *Set) Waiting() []api.Waiting {
 	byPlaces := map[*runqueue.Kind]*reconciler{}
-	var others []Waiting
+	var others []api.Waiting
 	for _, k := range s.all() {
 		k.mu.Lock()
 		r := k.served
@@ -79,20 +62,20 @@ func (s *Set) Waiting() []Waiting {
 		}
 		byPlaces[r.places] = r
 		for key, is := range r.objects.held() {
-			others = append(others, Waiting{GVK: r.gvk, Object: key, Cause: string(is.cause), Since: is.since, Held: is.held, Until: is.until})
+			others = append(others, api.Waiting{Object: r.historyObject(key), Cause: string(is.cause), Since: is.since, Held: is.held, Until: is.until})
 		}
 	}
-	slices.SortFunc(others, func(a, b Waiting) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Object.String(), b.Object.String()))
+	slices.SortFunc(others, func(a, b api.Waiting) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	var all []Waiting
+	var all []api.Waiting
 	for _, e := range s.queue.Waiting() {
 		r := byPlaces[e.Kind]
 		if r == nil {
 			continue // it is not served any more
 		}
-		all = append(all, Waiting{
-			GVK: r.gvk, Object: e.Key, Cause: string(r.objects.get(e.Key).waits.cause), Class: e.Class.String(), Since: e.Since,
+		all = append(all, api.Waiting{
+			Object: r.historyObject(e.Key), Cause: string(r.objects.get(e.Key).waits.cause), Class: e.Class.String(), Since: e.Since,
 			Position: e.Position, Held: string(e.Held), Until: e.Until,
 		})
 	}

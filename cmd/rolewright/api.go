@@ -20,7 +20,6 @@ import (
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/discovery"
-	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/operatorpage"
 	"github.com/rolewright/rolewright/internal/proxy"
 )
@@ -107,10 +106,8 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	}
 	kinds := func() []api.Kind { return op.apiKinds(ctx, discovered) }
 	served := api.New(api.Options{
-		History: op.History, Client: client, Kinds: kinds,
-		Waiting: func() []api.Waiting { return apiWaiting(set.Waiting()) },
-		Leads:   func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
-		Shards:  op.sharedAs,
+		History: op.History, Client: client, Kinds: kinds, Waiting: set.Waiting, Shards: op.sharedAs,
+		Leads: func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
 	})
 	handler := http.NewServeMux()
 	handler.Handle("/", served)
@@ -158,18 +155,4 @@ func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) [
 		})
 	}
 	return kinds
-}
-
-// apiWaiting is what the API shows of the runs that wait.
-func apiWaiting(waiting []controller.Waiting) []api.Waiting {
-	all := make([]api.Waiting, len(waiting))
-	for i, is := range waiting {
-		all[i] = api.Waiting{
-			Object: history.Object{
-				Group: is.GVK.Group, Version: is.GVK.Version, Kind: is.GVK.Kind, Namespace: is.Object.Namespace, Name: is.Object.Name,
-			},
-			Cause: is.Cause, Class: is.Class, Since: is.Since, Position: is.Position, Held: is.Held, Until: is.Until,
-		}
-	}
-	return all
 }
