@@ -84,17 +84,15 @@ func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func
 		e.Created = time.Time{}
 		events = append(events, e)
 	}}
-	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
-	o, elsewhere := Outcome{}, error(nil)
-	if err != nil {
-		if o, elsewhere = readOutcome(dir); elsewhere != nil {
-			return nil
-		}
-	}
+	exit, noExit := supervise.ReadExit(filepath.Join(dir, endRecord))
 	if req.reports = reportedIn(req, exit); req.reports == nil {
 		return nil
 	}
-	if err != nil {
+	if noExit != nil {
+		o, err := readOutcome(dir)
+		if err != nil {
+			return nil
+		}
 		req.reports.endElsewhere(o, nil)
 	}
 	done := make(chan struct{})
