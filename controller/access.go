@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 )
 
 // admitted is the access of a run in progress.
@@ -295,9 +296,13 @@ func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
 	return nil
 }
 
-func runEnv(dir string) map[string]string {
+// addRunEnv tells a run where the files of its directory are.
+func addRunEnv(req *runner.Request, dir string) {
+	if req.Env == nil {
+		req.Env = map[string]string{}
+	}
 	kubeconfig := filepath.Join(dir, kubeconfigFile)
-	return map[string]string{"KUBECONFIG": kubeconfig, "K8S_AUTH_KUBECONFIG": kubeconfig, protectEnv: filepath.Join(dir, protectFile)}
+	req.Env["KUBECONFIG"], req.Env["K8S_AUTH_KUBECONFIG"], req.Env[protectEnv] = kubeconfig, kubeconfig, filepath.Join(dir, protectFile)
 }
 
 // watchObjects notifies the runs in progress that their objects go or change, or that

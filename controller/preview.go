@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"time"
 
@@ -47,10 +46,8 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	if err != nil {
 		return Preview{}, err
 	}
-	if req.ID = s.runID; req.Env == nil {
-		req.Env = map[string]string{}
-	}
-	maps.Copy(req.Env, runEnv(runner.PreviewDir))
+	req.ID = s.runID
+	addRunEnv(&req, runner.PreviewDir)
 	shown, err := runner.NewPreview(req, os.Environ())
 	if err != nil {
 		return Preview{}, err

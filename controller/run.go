@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -177,10 +176,7 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 	}
 	s.given = s.object.Object["spec"]
 	req.ID, req.Until, req.Apart = s.runID, r.opts.Leads, r.apart(s)
-	if req.Env == nil {
-		req.Env = map[string]string{}
-	}
-	maps.Copy(req.Env, runEnv(req.Dir))
+	addRunEnv(&req, req.Dir)
 	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
 		req.Env[rolesPathEnv] = path
 	}
