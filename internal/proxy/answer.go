@@ -75,10 +75,10 @@ func (x *exchange) observe(resp *http.Response) error {
 		}
 	}
 	if x.follows() {
-		x.answer = &recording{ReadCloser: resp.Body, most: maxAnswer, hold: x.hold()}
+		x.answer = &recording{ReadCloser: resp.Body, most: maxAnswer, hold: x.holdAnswer()}
 		resp.Body = x.answer
 	} else if x.finds(resp) {
-		x.answer = &recording{ReadCloser: resp.Body, most: maxFound, hold: x.hold()}
+		x.answer = &recording{ReadCloser: resp.Body, most: maxFound, hold: x.holdAnswer()}
 		resp.Body = x.answer
 	}
 	return nil
@@ -186,7 +186,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 // answer to the client is the object with the mark. The patch is a part of the
 // write: it is sent also if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
-	body, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxAnswer), x.hold()})
+	body, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxAnswer), x.holdAnswer()})
 	if errors.Is(err, errNoRoom) {
 		return x.unmarkable(err)
 	}

@@ -8,8 +8,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// How much of the bodies of requests and answers is in memory at a time: of all, and of one run,
-// so that no run takes it all.
+// How much of the bodies of requests is in memory at a time: of all, and of one run, so that no run
+// takes it all. Answers have as much room of their own: what a client does not read keeps no one
+// from writing. Requests wait for room, and answers never do: a semaphore refuses what does not
+// wait as long as anything waits.
 const (
 	maxHeld      = 64 << 20
 	maxHeldByRun = 16 << 20
@@ -30,9 +32,14 @@ type hold struct {
 	size, taken int64
 }
 
-// hold is the hold of a body, until the end of the exchange.
-func (x *exchange) hold() *hold {
-	h := &hold{run: x.s.room, all: x.p.room}
+// holdRequest is the hold of the request's body, until the end of the exchange.
+func (x *exchange) holdRequest() *hold { return x.hold(x.s.room, x.p.room) }
+
+// holdAnswer is the hold of an answer's body, until the end of the exchange.
+func (x *exchange) holdAnswer() *hold { return x.hold(x.s.answers, x.p.answers) }
+
+func (x *exchange) hold(run, all *semaphore.Weighted) *hold {
+	h := &hold{run: run, all: all}
 	x.holds = append(x.holds, h)
 	return h
 }

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,7 +155,7 @@ func TestBudget_AnswersPassWithoutRoom(t *testing.T) {
 			Inject: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"}, Tracker: tracker, Secrets: secrets,
 		})
 		if tt.full {
-			must.Be(t, "all room of the run is had", true, a.session.room.TryAcquire(maxHeldByRun))
+			must.Be(t, "all room of the run is had", true, a.session.answers.TryAcquire(maxHeldByRun))
 		}
 		code, body, err := send(t.Context(), client, http.MethodGet, p.URL()+"/api/v1/namespaces/ns/"+tt.path+"/x", "")
 		if err != nil || code != http.StatusOK || len(body) != large {
@@ -164,11 +166,56 @@ func TestBudget_AnswersPassWithoutRoom(t *testing.T) {
 			t.Errorf("%s: hidden %v; the tracker was told %v", name, hidden, tracker.calls)
 		}
 		if tt.full {
-			a.session.room.Release(maxHeldByRun)
+			a.session.answers.Release(maxHeldByRun)
 		}
-		empty(t, name+", the run", a.session.room, maxHeldByRun)
-		empty(t, name+", all", p.room, maxHeld)
+		empty(t, name+", the run", a.session.answers, maxHeldByRun)
+		empty(t, name+", all", p.answers, maxHeld)
 	}
+}
+
+// An answer that its client does not read refuses no write, of the same run neither.
+func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
+	t.Parallel()
+	api := script(t, listing(maxSecrets), plainly)
+	p := withPatience(t, api, patient)
+	a, client, _ := admit(t, p, Grant{Secrets: &told{}})
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/ns/secrets/x", nil))(t)
+	resp := must.Get(client.Do(req))(t)
+	defer resp.Body.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a failure, not a measure
+	defer cancel()
+	code, text, err := send(ctx, client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(2*large))
+	if err != nil || code != http.StatusOK {
+		t.Errorf("a large body is answered %d: %.200s, %v", code, text, err)
+	}
+	a.Revoke()
+	empty(t, "the run", a.session.answers, maxHeldByRun)
+	empty(t, "all", p.answers, maxHeld)
+}
+
+// A write that waits for room does not take it from answers.
+func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
+	t.Parallel()
+	api := script(t, listing(large), plainly)
+	p := withPatience(t, api, patient)
+	secrets := &told{}
+	a, client, _ := admit(t, p, Grant{Secrets: secrets})
+	const most = maxHeldByRun - maxBody/2
+	must.Be(t, "most room of the run is had", true, a.session.room.TryAcquire(most))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _, _ = send(t.Context(), client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(maxBody))
+	})
+	for a.session.room.TryAcquire(1) { // which fails, though there is room, once the write waits
+		a.session.room.Release(1)
+		time.Sleep(time.Millisecond)
+	}
+	code, _, err := get(t.Context(), client, p.URL()+"/api/v1/namespaces/ns/secrets/x")
+	if _, hidden := secrets.take(); hidden || err != nil || code != http.StatusOK {
+		t.Errorf("the Secret is answered %d, %v; the output is hidden: %v", code, err, hidden)
+	}
+	a.session.room.Release(most)
+	wg.Wait()
 }
 
 // The events of a watch of Secrets take room only until they have ended.
@@ -178,9 +225,9 @@ func TestBudget_EventsOfSecretsGiveItBack(t *testing.T) {
 	s := newSession(Grant{Secrets: &told{}})
 	x := &exchange{p: p, s: s, info: &request.RequestInfo{}}
 	event := []byte(`{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","data":{"a":"` + strings.Repeat("eHh4", large/4) + `"}}}` + "\n")
-	w := &watchedSecrets{ReadCloser: io.NopCloser(bytes.NewReader(bytes.Repeat(event, 3*maxHeldByRun/len(event)))), x: x, hold: x.hold()}
+	w := &watchedSecrets{ReadCloser: io.NopCloser(bytes.NewReader(bytes.Repeat(event, 3*maxHeldByRun/len(event)))), x: x, hold: x.holdAnswer()}
 	if _, err := io.Copy(io.Discard, w); err != nil || w.lost || w.hold.taken != 0 {
 		t.Errorf("the events: %v, lost %v, %d bytes are held", err, w.lost, w.hold.taken)
 	}
-	empty(t, "the run", s.room, maxHeldByRun)
+	empty(t, "the run", s.answers, maxHeldByRun)
 }

@@ -92,9 +92,9 @@ type session struct {
 	end context.CancelCauseFunc
 
 	versions versions
-	// room is for the bodies of its requests and answers.
-	room    *semaphore.Weighted
-	notices *notices
+	// room is for the bodies of its requests, and answers for those of answers.
+	room, answers *semaphore.Weighted
+	notices       *notices
 
 	mu      sync.Mutex
 	ended   bool
@@ -154,7 +154,9 @@ func (t *sessions) find(token string) *session {
 
 func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
-	s := &session{Grant: g, room: semaphore.NewWeighted(maxHeldByRun), notices: newNotices()}
+	s := &session{
+		Grant: g, room: semaphore.NewWeighted(maxHeldByRun), answers: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(),
+	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
 }

@@ -88,10 +88,10 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 		return nil
 	}
 	if x.info.Verb == "watch" {
-		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, hold: x.hold()}
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, hold: x.holdAnswer()}
 		return nil
 	}
-	head, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxSecrets+1), x.hold()})
+	head, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxSecrets+1), x.holdAnswer()})
 	rest := io.Reader(resp.Body)
 	if errors.Is(err, errNoRoom) {
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(head), rest), resp.Body}

@@ -107,7 +107,7 @@ func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), x.p.bodyTimeout)
 	defer cancel()
-	h := x.hold()
+	h := x.holdRequest()
 	if err := h.wait(ctx, size); err != nil {
 		if r.Context().Err() != nil {
 			return nil, context.Cause(r.Context())
