@@ -186,10 +186,8 @@ func (x *exchange) follow(ctx context.Context) []Child {
 // answer to the client is the object with the mark. The patch is a part of the
 // write: it is sent also if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
-	body, err := io.ReadAll(heldReader{io.LimitReader(resp.Body, maxAnswer), x.holdAnswer()})
-	if errors.Is(err, errNoRoom) {
-		return x.unmarkable(err)
-	}
+	// It is one object, and does not count: without room it would stay unmarked.
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}

@@ -193,6 +193,31 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	empty(t, "all", p.answers, maxHeld)
 }
 
+// An object gets its mark also where there is no room for the answer to the write.
+func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
+	t.Parallel()
+	api := script(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, configMapOf(large))
+	}, plainly)
+	p := withPatience(t, api, patient)
+	a, client, _ := admit(t, p, Grant{
+		Inject: true, AdoptUnowned: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"},
+	})
+	must.Be(t, "all room of the run is had", true, a.session.answers.TryAcquire(maxHeldByRun))
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x", strings.NewReader(`{"data":{}}`)))(t)
+	req.Header.Set("Content-Type", "application/merge-patch+json")
+	resp := must.Get(client.Do(req))(t)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the patch is answered %d: %.200s", resp.StatusCode, must.Get(io.ReadAll(resp.Body))(t))
+	}
+	arrivals := api.seen()
+	if last := arrivals[len(arrivals)-1]; last.Method != http.MethodPatch || !strings.Contains(last.Body, `"uid":"u"`) {
+		t.Errorf("the last request is %s %s", last.Method, last.Body)
+	}
+}
+
 // A write that waits for room does not take it from answers.
 func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
 	t.Parallel()
