@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -96,6 +99,25 @@ func (h *hold) shrink(size int64) {
 	}
 	h.size = size
 }
+
+// heldWriter cuts a client off that does not read on, as long as its exchange takes room.
+type heldWriter struct {
+	http.ResponseWriter
+	x *exchange
+}
+
+// Write implements [http.ResponseWriter].
+func (w heldWriter) Write(b []byte) (int, error) {
+	var end time.Time
+	if slices.ContainsFunc(w.x.holds, func(h *hold) bool { return h.taken > 0 }) {
+		end = time.Now().Add(w.x.p.bodyTimeout)
+	}
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w heldWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // heldReader fails with errNoRoom, after what it has read, where there is no room for more.
 type heldReader struct {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // large is more than passes without room.
@@ -191,6 +194,37 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	a.Revoke()
 	empty(t, "the run", a.session.answers, maxHeldByRun)
 	empty(t, "all", p.answers, maxHeld)
+}
+
+// A client that does not read on gives back what its answer takes, as does one that does not read the answer to a large write.
+func TestBudget_AnUnreadAnswerIsCutOff(t *testing.T) {
+	t.Parallel()
+	answer := listing(maxSecrets)
+	api := script(t, func(w http.ResponseWriter, r *http.Request) {
+		r.Method = http.MethodGet
+		answer(w, r)
+	}, plainly)
+	p := hasty(t, api)
+	for method, tt := range map[string]struct{ path, body string }{
+		http.MethodGet: {path: "secrets"}, http.MethodPut: {path: "configmaps", body: configMapOf(large)},
+	} {
+		a, _, token := admit(t, p, Grant{Secrets: &told{}})
+		conn := dialers(t, p)["plain"](t)
+		_, err := fmt.Fprintf(conn, "%s /api/v1/namespaces/ns/%s/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			method, tt.path, token, len(tt.body), tt.body)
+		must.Do(t, err)
+		_, err = io.ReadFull(conn, make([]byte, 1)) // the answer has begun
+		must.Do(t, err)
+		testenv.Eventually(t, method+" to be cut off", func(context.Context) error {
+			for _, room := range []*semaphore.Weighted{a.session.room, a.session.answers} {
+				if !room.TryAcquire(maxHeldByRun) {
+					return errors.New("it takes room")
+				}
+				room.Release(maxHeldByRun)
+			}
+			return nil
+		})
+	}
 }
 
 // An object gets its mark also where there is no room for the answer to the write.

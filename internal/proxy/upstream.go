@@ -83,7 +83,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 			_ = x.tunnel.Close() // ReverseProxy does not wait for that, and the end of a run does
 		}
 	}()
-	rp.ServeHTTP(w, r)
+	rp.ServeHTTP(heldWriter{w, x}, r)
 }
 
 // isUpgrade reports whether a request asks for another protocol.

@@ -24,7 +24,8 @@ import (
 // maxBody is the API server's own limit for the body of a request.
 const maxBody = 3 << 20
 
-// bodyTimeout is how long a client may take to send a body of that size.
+// bodyTimeout is how long a client may take to send a body of that size, to wait for room for it, and
+// to read on in an answer that takes room.
 const bodyTimeout = 30 * time.Second
 
 // The marks of an owner that is no legal owner reference: ansible-operator's
