@@ -150,7 +150,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	}
 	objects, err := objectbody.Names(x.answer.kept.Bytes())
 	if err != nil {
-		x.p.log.Error(err, "Answer to a write cannot be read; the change may start another run", "path", x.info.Path)
+		x.notice(&x.s.notices.unread, "Answer to a write cannot be read; the change may start another run", err.Error())
 		return nil
 	}
 	var children []Child
@@ -304,7 +304,7 @@ func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
 	if _, err := x.patchMetadata(ctx, m.Name, metadata, http.Header{"Accept": {partialMetadata}}); err != nil {
-		x.p.log.Error(err, "Owner mark cannot be removed from an object that another client has just created", "path", x.info.Path)
+		x.notice(&x.s.notices.kept, "Owner mark cannot be removed from an object that another client has just created", err.Error())
 	}
 }
 

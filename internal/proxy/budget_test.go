@@ -70,9 +70,12 @@ func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
+		if resp.Close {
+			t.Error("the connection is closed, in the middle of the body where that is large")
+		}
 		return resp.StatusCode, resp.Header, string(must.Get(io.ReadAll(resp.Body))(t))
 	}
-	code, header, text := post(client, strings.NewReader(configMapOf(large)))
+	code, header, text := post(client, strings.NewReader(configMapOf(maxBody)))
 	var status metav1.Status
 	if err := json.Unmarshal([]byte(text), &status); err != nil {
 		t.Errorf("%v: %s", err, text)
@@ -91,7 +94,7 @@ func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
 		}
 	}
 	full.session.room.Release(maxHeldByRun)
-	if code, _, text := post(client, strings.NewReader(configMapOf(large))); code != http.StatusOK {
+	if code, _, text := post(client, strings.NewReader(configMapOf(maxBody))); code != http.StatusOK {
 		t.Errorf("a large body is answered %d when there is room: %s", code, text)
 	}
 	full.Revoke()
@@ -183,7 +186,8 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	p := withPatience(t, api, patient)
 	a, client, _ := admit(t, p, Grant{Secrets: &told{}})
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/ns/secrets/x", nil))(t)
-	resp := must.Get(client.Do(req))(t)
+	resp, err := client.Do(req)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a failure, not a measure
 	defer cancel()
@@ -194,6 +198,25 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	a.Revoke()
 	empty(t, "the run", a.session.answers, maxHeldByRun)
 	empty(t, "all", p.answers, maxHeld)
+}
+
+// Clients without a token have no more together than one run.
+func TestBudget_ClientsWithoutATokenShareIt(t *testing.T) {
+	t.Parallel()
+	secrets := &told{}
+	api := script(t, listing(large), plainly)
+	p := withPatience(t, api, 3*time.Second, func(o *Options) { o.Anonymous = func(Owner) Grant { return Grant{Secrets: secrets} } })
+	client := &http.Client{Transport: asOwner{trusting(t, p)}}
+	must.Be(t, "their room for requests is had", true, p.all.room.TryAcquire(maxHeldByRun))
+	must.Be(t, "their room for answers is had", true, p.all.answers.TryAcquire(maxHeldByRun))
+	code, text, err := send(t.Context(), client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(large))
+	if err != nil || code != http.StatusTooManyRequests {
+		t.Errorf("a large body is answered %d: %.200s, %v", code, text, err)
+	}
+	_, _, err = get(t.Context(), client, p.URL()+"/api/v1/namespaces/ns/secrets/x")
+	if _, hidden := secrets.take(); err != nil || !hidden {
+		t.Errorf("the answer about a Secret has room: %v", err)
+	}
 }
 
 // A client that does not read on gives back what its answer takes, as does one that does not read the answer to a large write.
@@ -241,7 +264,8 @@ func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
 	must.Be(t, "all room of the run is had", true, a.session.answers.TryAcquire(maxHeldByRun))
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x", strings.NewReader(`{"data":{}}`)))(t)
 	req.Header.Set("Content-Type", "application/merge-patch+json")
-	resp := must.Get(client.Do(req))(t)
+	resp, err := client.Do(req)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("the patch is answered %d: %.200s", resp.StatusCode, must.Get(io.ReadAll(resp.Body))(t))

@@ -152,9 +152,13 @@ func hasty(t *testing.T, api *scripted) *Proxy {
 // patient is longer than any test machine is slow.
 const patient = time.Hour
 
-func withPatience(t *testing.T, api *scripted, patience time.Duration) *Proxy {
+func withPatience(t *testing.T, api *scripted, patience time.Duration, opts ...func(*Options)) *Proxy {
 	t.Helper()
-	p := must.Get(New(t.Context(), Options{Config: api.config()}))(t)
+	o := Options{Config: api.config()}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	p := must.Get(New(t.Context(), o))(t)
 	p.headerTimeout, p.bodyTimeout = patience, patience
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

@@ -10,11 +10,11 @@ import (
 
 // notices bounds what the log has of requests that a run may repeat: ten lines of each kind, and
 // then one a minute.
-type notices struct{ unlooked, hidden rate.Sometimes }
+type notices struct{ unlooked, hidden, unread, kept rate.Sometimes }
 
 func newNotices() *notices {
 	often := func() rate.Sometimes { return rate.Sometimes{First: 10, Interval: time.Minute} }
-	return &notices{unlooked: often(), hidden: often()}
+	return &notices{unlooked: often(), hidden: often(), unread: often(), kept: often()}
 }
 
 // maxLogged is more than the path of any object has, in bytes.

@@ -22,6 +22,12 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 		case strings.Contains(r.URL.Path, "/secrets"):
 			w.Header().Set("Content-Type", "text/plain")
 			_, _ = io.WriteString(w, "?")
+		case strings.Contains(r.URL.Path, "/pods/"): // created by another client between the look and the write
+			code := map[string]int{http.MethodGet: http.StatusNotFound, http.MethodPatch: http.StatusForbidden, http.MethodPut: http.StatusOK}
+			w.WriteHeader(code[r.Method])
+			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1"}}`)
+		case r.Method == http.MethodPost:
+			_, _ = io.WriteString(w, "{")
 		case r.Method == http.MethodGet:
 			w.WriteHeader(http.StatusForbidden)
 		default:
@@ -36,7 +42,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 		o.Log = funcr.New(func(_, args string) {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, word := range []string{"without a look", "is hidden"} {
+			for _, word := range []string{"without a look", "is hidden", "cannot be read", "cannot be removed"} {
 				if strings.Contains(args, word) {
 					lines[word]++
 				}
@@ -47,15 +53,18 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 	namespace := p.URL() + "/api/v1/namespaces/x/"
 	clients := map[string]*http.Client{"anonymous": {Transport: asOwner{trusting(t, p)}}}
 	_, clients["of a run"], _ = admit(t, p, Grant{Inject: true, Secrets: &told{}})
-	want := map[string]int{"anonymous": 10, "of a run": 20} // with the secrets
+	want := map[string]int{"anonymous": 30, "of a run": 40} // with the secrets
 	for _, who := range []string{"anonymous", "of a run"} {
 		for range 30 {
-			for _, url := range []string{namespace + "configmaps/" + strings.Repeat("x", 20_000), namespace + "secrets"} {
-				method, body := http.MethodGet, ""
-				if !strings.HasSuffix(url, "secrets") {
-					method, body = http.MethodPut, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}`
+			long := "/" + strings.Repeat("x", 20_000)
+			for path, method := range map[string]string{
+				"configmaps" + long: http.MethodPut, "secrets": http.MethodGet, "pods" + long: http.MethodPut, "pods": http.MethodPost,
+			} {
+				body := ""
+				if method != http.MethodGet {
+					body = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}`
 				}
-				if code, said, err := send(t.Context(), clients[who], method, url, body); err != nil || code != http.StatusOK {
+				if code, said, err := send(t.Context(), clients[who], method, namespace+path, body); err != nil || code != http.StatusOK {
 					t.Fatalf("%s: %d %.200s, %v", who, code, said, err)
 				}
 			}

@@ -113,8 +113,9 @@ func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 		if r.Context().Err() != nil {
 			return nil, context.Cause(r.Context())
 		}
-		// net/http wants to have read the body before it answers.
+		// A client that is still sending would find the connection closed, and not the answer.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(x.p.bodyTimeout))
+		_, _ = io.CopyN(io.Discard, r.Body, maxBody)
 		return nil, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"the request waits too long: "+err.Error()+", 16 MiB for a run, and 64 MiB for all; try again")
 	}
