@@ -1,11 +1,9 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -89,20 +88,11 @@ func testdata(t *testing.T, name string) string {
 	return path
 }
 
-// marked lists the living processes that carry a run's cookie: pid directory →
-// command line. It shares nothing with what it checks.
-func marked(t *testing.T, id string) map[string]string {
+// marked lists the living processes that carry a run's cookie: pid → command line.
+// It shares nothing with what it checks.
+func marked(t *testing.T, id string) map[int]string {
 	t.Helper()
-	files := must.Get(filepath.Glob("/proc/[0-9]*/environ"))(t)
-	found := map[string]string{}
-	for _, file := range files {
-		env, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(env, []byte("ROLEWRIGHT_RUN="+id)) {
-			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-			found[filepath.Dir(file)] = string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '}))
-		}
-	}
-	return found
+	return must.Get(procs.Marked("ROLEWRIGHT_RUN=" + id))(t)
 }
 
 // eventually waits until a condition holds; only a hanging test fails here.
@@ -146,9 +136,8 @@ func during(ctx context.Context, t *testing.T, r *Runner, req Request, texts []s
 func send(t *testing.T, id string, sig syscall.Signal, fits func(cmdline string) bool) {
 	t.Helper()
 	sent := 0
-	for dir, cmdline := range marked(t, id) {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err == nil && fits(cmdline) && syscall.Kill(pid, sig) == nil {
+	for pid, cmdline := range marked(t, id) {
+		if fits(cmdline) && syscall.Kill(pid, sig) == nil {
 			sent++
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // However a run is cut short, nothing of it is left when it returns.
@@ -196,7 +197,7 @@ func TestRun_IsCutWithTheKeeper(t *testing.T) {
 			t.Helper()
 			supervising := map[int]string{}
 			for pid, line := range keeper {
-				supervising[parent(pid)] = line
+				supervising[procs.Parent(pid)] = line
 			}
 			send(t, syscall.SIGKILL, supervising)
 		},

@@ -1,14 +1,13 @@
 package warm_test
 
 import (
-	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -58,13 +57,6 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 // anonymous is the memory of a process that is of no file, in KiB (proc_pid_smaps(5)).
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
-	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))(t)
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Anonymous:" {
-			n := must.Get(strconv.Atoi(fields[1]))(t)
-			return n
-		}
-	}
-	t.Fatal("no line Anonymous")
-	return 0
+	process := must.Get(procfs.NewProc(pid))(t)
+	return int(must.Get(process.ProcSMapsRollup())(t).Anonymous >> 10)
 }

@@ -1,7 +1,6 @@
 package warm_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -161,18 +161,11 @@ func traced(t *testing.T, o warm.Options) string {
 	return string(text)
 }
 
-// processes returns those whose command line contains a text: pid → command line.
+// processes returns those whose command line contains a text, but not this one: pid → command line.
 func processes(t testing.TB, text string) map[int]string {
 	t.Helper()
-	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
-	found := map[int]string{}
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		line = bytes.ReplaceAll(line, []byte{0}, []byte{' '})
-		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && strings.Contains(string(line), text) && pid != os.Getpid() {
-			found[pid] = strings.TrimSpace(string(line))
-		}
-	}
+	found := must.Get(procs.Titled(text))(t)
+	delete(found, os.Getpid())
 	return found
 }
 
@@ -182,17 +175,8 @@ func servers(t testing.TB, dir string) map[int]string {
 	t.Helper()
 	found := processes(t, "rolewright-fork-server "+dir+"/")
 	keepers := processes(t, "/server.py "+dir+"/")
-	maps.DeleteFunc(found, func(pid int, _ string) bool { return keepers[parent(pid)] == "" })
+	maps.DeleteFunc(found, func(pid int, _ string) bool { return keepers[procs.Parent(pid)] == "" })
 	return found
-}
-
-// parent is the parent of a process; 0 if that is gone.
-func parent(pid int) int {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // gone, it has none
-	_, rest, _ := strings.Cut(string(status), "\nPPid:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	ppid, _ := strconv.Atoi(line)
-	return ppid
 }
 
 // runheads lists the run heads of the run, those which one has just forked
@@ -202,7 +186,7 @@ func runheads(t testing.TB, id string) map[int]string {
 	found := processes(t, id)
 	maps.DeleteFunc(found, func(_ int, line string) bool { return !strings.HasPrefix(line, "rolewright-run ") })
 	forked := maps.Clone(found)
-	maps.DeleteFunc(found, func(pid int, _ string) bool { return forked[parent(pid)] != "" })
+	maps.DeleteFunc(found, func(pid int, _ string) bool { return forked[procs.Parent(pid)] != "" })
 	return found
 }
 

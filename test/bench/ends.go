@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // ends ends runs that would go on for ever, by deleting their objects and by
@@ -105,10 +106,10 @@ func (b *bench) createEndless(ctx context.Context, names ...string) error {
 	}
 	return wait(ctx, "the runs to come to their last task", func() bool {
 		commands, err := b.processesOfRuns()
-		for _, command := range []string{"sleep\x0086397", "sleep\x0086398", "sleep\x0086399"} {
+		for _, command := range []string{"sleep 86397", "sleep 86398", "sleep 86399"} {
 			there := 0
 			for _, c := range commands {
-				if bytes.HasPrefix(c, []byte(command)) {
+				if strings.HasPrefix(c, command) {
 					there++
 				}
 			}
@@ -143,21 +144,14 @@ const markEnv = "BENCH_DIR"
 // processesOfRuns returns the command lines of the processes of the operator's
 // runs: they inherit its environment, and carry the run's cookie. That of a forked
 // process is as the fork server got it, but for the cookie.
-func (b *bench) processesOfRuns() ([][]byte, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		return nil, err
-	}
-	mark, cookie := []byte(markEnv+"="+b.dir+"\x00"), []byte("ROLEWRIGHT_RUN=")
-	var found [][]byte
-	for _, file := range files {
-		environ, err := os.ReadFile(file)
-		_, run, _ := bytes.Cut(environ, cookie)
-		server := bytes.HasPrefix(run, []byte("server-"))
-		if err == nil && bytes.Contains(environ, mark) && len(run) > 0 && !server { // else it has ended
-			command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline")) // nor has it one then
-			found = append(found, bytes.TrimRight(command, "\x00"))
+func (b *bench) processesOfRuns() ([]string, error) {
+	mine, err := procs.Marked(markEnv + "=" + b.dir + "\x00")
+	var found []string
+	for pid, command := range mine {
+		_, run, _ := bytes.Cut(procs.Environ(pid), []byte("ROLEWRIGHT_RUN="))
+		if len(run) > 0 && !bytes.HasPrefix(run, []byte("server-")) { // without a run it has ended
+			found = append(found, command)
 		}
 	}
-	return found, nil
+	return found, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/collection"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // contest is the two ways to make a run.
@@ -209,14 +210,13 @@ func (c contest) hold(ctx context.Context, r *runner.Runner, k int) (footprint, 
 // waiting counts the modules that wait: those processes below this one that
 // have the module's file in their arguments, without the shells around them.
 func (c contest) waiting() int {
-	processes, err := treeOf(os.Getpid())
+	processes, err := procs.Tree(os.Getpid())
 	if err != nil {
 		return 0
 	}
 	n := 0
 	for _, p := range processes {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)) // it may have ended
-		args := strings.Split(string(line), "\x00")
+		args, _ := p.CmdLine() // it may have ended
 		if len(args) > 1 && strings.HasSuffix(args[1], "/AnsiballZ_wait_for.py") {
 			n++
 		}

@@ -10,12 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
 )
 
 // operator is a Rolewright process.
@@ -118,39 +118,23 @@ type usage struct {
 
 // usage reads /proc (proc_pid_status(5), proc_pid_stat(5)).
 func (o *operator) usage() (usage, error) {
-	var u usage
-	dir := filepath.Join("/proc", strconv.Itoa(o.cmd.Process.Pid))
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	process, err := procfs.NewProc(o.cmd.Process.Pid)
 	if err != nil {
-		return u, fmt.Errorf("read the operator's memory: %w", err)
+		return usage{}, fmt.Errorf("find the operator: %w", err)
 	}
-	for line := range strings.Lines(string(status)) {
-		for key, value := range map[string]*float64{"VmRSS:": &u.residentMiB, "VmHWM:": &u.peakMiB, "RssAnon:": &u.anonMiB} {
-			rest, ok := strings.CutPrefix(line, key)
-			if !ok {
-				continue
-			}
-			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			if err != nil {
-				return u, err
-			}
-			*value = kib / 1024
-		}
-	}
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	memory, err := process.NewStatus()
 	if err != nil {
-		return u, fmt.Errorf("read the operator's CPU time: %w", err)
+		return usage{}, fmt.Errorf("read the operator's memory: %w", err)
 	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	const ticks = 100 // USER_HZ, which is 100 on every Linux that Go runs on
-	for _, i := range []int{11, 12} {
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return u, err
-		}
-		u.cpu += time.Duration(n) * time.Second / ticks
+	stat, err := process.Stat()
+	if err != nil {
+		return usage{}, fmt.Errorf("read the operator's CPU time: %w", err)
 	}
-	return u, nil
+	const mib = 1 << 20
+	return usage{
+		residentMiB: float64(memory.VmRSS) / mib, peakMiB: float64(memory.VmHWM) / mib, anonMiB: float64(memory.RssAnon) / mib,
+		cpu: time.Duration(stat.CPUTime() * float64(time.Second)),
+	}, nil
 }
 
 // resetPeak begins the measurement of the most memory again (proc_pid_clear_refs(5)).

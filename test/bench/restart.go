@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // restart measures what the operator and all below it take from a restart with objects
@@ -99,7 +101,7 @@ func (b *bench) idleTree(ctx context.Context, when string) error {
 	if err != nil {
 		return err
 	}
-	processes, err := treeOf(pid)
+	processes, err := procs.Tree(pid)
 	fmt.Printf("%-58s %10.3f   %s\n", "CPU, % of a core, idle, "+when, 100*is.less(was).total()/b.opts.watch.Seconds(), "0.05")
 	fmt.Printf("%-58s %10.1f   %s\n", fmt.Sprintf("memory, MiB, of %d processes", len(processes)), own.residentMiB+below.proportional, "45")
 	fmt.Printf("%-58s %10.1f   %s\n", "  of it the operator, MiB", own.residentMiB, fmt.Sprintf("(%.1f anonymous)", own.anonMiB))

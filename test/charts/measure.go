@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,17 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // program is an operator.
@@ -226,53 +227,32 @@ func (o *process) tail() string {
 
 // cpu is the time that the process and all its children have taken, those that have ended, too (proc_pid_stat(5)).
 func (o *process) cpu() time.Duration {
-	var ticks int64
-	for _, pid := range tree(o.cmd.Process.Pid) {
-		for _, f := range stat(pid, 11, 12, 13, 14) {
-			ticks += f
-		}
+	var ticks int
+	for _, s := range o.stats() {
+		ticks += int(s.UTime+s.STime) + s.CUTime + s.CSTime
 	}
 	const second = 100 // USER_HZ
 	return time.Duration(ticks) * time.Second / second
 }
 
-// memory is what the process and its children have resident.
+// memory is what the process and its children have resident, in MiB.
 func (o *process) memory() float64 {
-	var pages int64
-	for _, pid := range tree(o.cmd.Process.Pid) {
-		for _, f := range stat(pid, 21) {
-			pages += f
-		}
+	var bytes int
+	for _, s := range o.stats() {
+		bytes += s.ResidentMemory()
 	}
-	return float64(pages) * float64(os.Getpagesize()) / (1 << 20)
+	return float64(bytes) / (1 << 20)
 }
 
-// tree is a process with all its descendants.
-func tree(pid int) []int {
-	all := []int{pid}
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, task := range tasks {
-		data, _ := os.ReadFile(task)
-		for field := range strings.FieldsSeq(string(data)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				all = append(all, tree(child)...)
-			}
+func (o *process) stats() []procfs.ProcStat {
+	var all []procfs.ProcStat
+	tree, _ := procs.Tree(o.cmd.Process.Pid) // none of one that has ended
+	for _, p := range tree {
+		if s, err := p.Stat(); err == nil {
+			all = append(all, s)
 		}
 	}
 	return all
-}
-
-// stat are fields after the name, from 0.
-func stat(pid int, which ...int) (values []int64) {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	for _, i := range which {
-		if i < len(fields) {
-			n, _ := strconv.ParseInt(fields[i], 10, 64)
-			values = append(values, n)
-		}
-	}
-	return values
 }
 
 func (b *bench) auditSize() int64 {

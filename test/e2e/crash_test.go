@@ -1,14 +1,13 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -41,11 +40,9 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	l.awaitNothingLeft()
 	// What a fork server that is not gone yet writes, the next operator cannot remove.
 	testenv.Eventually(t, "the end of the fork server", func(context.Context) error {
-		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, file := range files {
-			if line, _ := os.ReadFile(file); bytes.Contains(line, []byte(temp)) {
-				return fmt.Errorf("%s: %q", file, line)
-			}
+		left, err := procs.Titled(temp)
+		if len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
 		}
 		return err
 	})

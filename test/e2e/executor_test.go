@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -105,7 +105,7 @@ func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 	o := s.start("--executor=auto", "--warm-idle=2s")
 	for i, name := range []string{"one", "two"} {
 		testenv.Eventually(t, "no fork server", func(context.Context) error {
-			if found := titled(t, temp); len(found) > 0 {
+			if found := must.Get(procs.Titled(temp))(t); len(found) > 0 {
 				return fmt.Errorf("%v", found)
 			}
 			return nil
@@ -175,10 +175,10 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			l := s.startLongRun("--executor=warm", "--retry-min=1h", "--retry-max=1h")
 			l.operator.awaitMetric(1, "rolewright_warm_ready")
 			found := 0
-			for pid, line := range titled(t, tt.process) {
+			for pid, line := range must.Get(procs.Titled(tt.process))(t) {
 				if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
 					if tt.parent {
-						pid = parentOf(t, pid)
+						pid = procs.Parent(pid)
 					}
 					must.Do(t, syscall.Kill(pid, tt.signal))
 					found++
@@ -290,29 +290,6 @@ func (s scarcity) starve(pid int) {
 func (s scarcity) end() {
 	s.t.Helper()
 	must.Do(s.t, s.set(s.file, s.without))
-}
-
-// parentOf is the parent of a process.
-func parentOf(t *testing.T, pid int) int {
-	t.Helper()
-	stat := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	return must.Get(strconv.Atoi(fields[1]))(t)
-}
-
-// titled are the processes whose command lines contain a text: pid → command line.
-func titled(t *testing.T, text string) map[int]string {
-	t.Helper()
-	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
-	found := map[int]string{}
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		line = bytes.ReplaceAll(line, []byte{0}, []byte{' '})
-		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && bytes.Contains(line, []byte(text)) {
-			found[pid] = string(line)
-		}
-	}
-	return found
 }
 
 // Where runs cannot be forked, auto makes them plainly and says why, once; warm does not start.

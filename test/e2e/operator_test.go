@@ -2,15 +2,14 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -254,22 +254,8 @@ func fetch(ctx context.Context, url string) (status int, body string, err error)
 func processesOf(t *testing.T, runs ...string) map[int]string {
 	t.Helper()
 	found := map[int]string{}
-	files := must.Get(filepath.Glob("/proc/[0-9]*/environ"))(t)
-	for _, file := range files {
-		environ, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended, or is not ours
-		}
-		for _, id := range runs {
-			if !bytes.Contains(environ, []byte("ROLEWRIGHT_RUN="+id)) {
-				continue
-			}
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			cmdline, readErr := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-			if errors.Join(err, readErr) == nil && len(cmdline) > 0 { // a zombie has none
-				found[pid] = string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '}))
-			}
-		}
+	for _, id := range runs {
+		maps.Copy(found, must.Get(procs.Marked("ROLEWRIGHT_RUN="+id))(t))
 	}
 	return found
 }

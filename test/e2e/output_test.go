@@ -1,10 +1,9 @@
 package e2e
 
 import (
-	"os"
-	"regexp"
-	"strconv"
 	"testing"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -23,8 +22,8 @@ func TestOutput_DoesNotStayInMemory(t *testing.T) {
 	o := s.start("--artifacts-max-bytes-per-run=4Gi")
 	peak := func() (kib int) {
 		t.Helper()
-		status := must.Get(os.ReadFile("/proc/" + strconv.Itoa(o.cmd.Process.Pid) + "/status"))(t)
-		return must.Get(strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1])))(t)
+		process := must.Get(procfs.NewProc(o.cmd.Process.Pid))(t)
+		return int(must.Get(process.NewStatus())(t).VmHWM >> 10)
 	}
 	role.create("small", nil)
 	role.awaitReady("small")

@@ -1,10 +1,8 @@
 package executors
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -90,14 +89,9 @@ var errStopped = errors.New("the test stops it")
 // stopAsleep stops a run once one of its processes is the command "sleep 600".
 func stopAsleep(ctx context.Context, stop context.CancelCauseFunc, id string) {
 	for ctx.Err() == nil {
-		files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
-		for _, file := range files {
-			line, _ := os.ReadFile(file) // it may have ended
-			if string(line) != "sleep\x00600\x00" {
-				continue
-			}
-			env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
-			if bytes.Contains(env, []byte("ROLEWRIGHT_RUN="+id)) {
+		running, _ := procs.Marked("ROLEWRIGHT_RUN=" + id) // it is asked again
+		for _, line := range running {
+			if line == "sleep 600" {
 				stop(errStopped)
 			}
 		}

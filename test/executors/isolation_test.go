@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // nowhere is a web server that gets no requests.
@@ -137,24 +138,10 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 		if diff := gocmp.Diff(before, names(t, temp)); diff != "" {
 			t.Errorf("left in the directory for temporary files:\n%s", diff)
 		}
-		if left := processes(t, sleep); len(left) > 0 {
+		if left := must.Get(procs.Titled(sleep))(t); len(left) > 0 {
 			t.Errorf("processes are left: %v", left)
 		}
 	}
-}
-
-// processes are the command lines that have a text.
-func processes(t *testing.T, text string) []string {
-	t.Helper()
-	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
-	var found []string
-	for _, file := range files {
-		line, _ := os.ReadFile(file) // it may have ended
-		if line := strings.ReplaceAll(string(line), "\x00", " "); strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // What runs write without a mode has that of the operator's processes: the umask

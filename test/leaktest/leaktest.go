@@ -10,10 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"go.uber.org/goleak"
 )
 
@@ -95,17 +94,13 @@ func opened() map[string]string {
 	return found
 }
 
-// children are the children of this process, the dead ones included: their
-// lines of /proc/<pid>/stat.
+// children are the children of this process, the dead ones included.
 func children() []string {
 	var found []string
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	self := strconv.Itoa(os.Getpid())
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		_, rest, ok := strings.Cut(string(stat[max(0, strings.LastIndex(string(stat), ")")):]), ") ")
-		if fields := strings.Fields(rest); err == nil && ok && len(fields) > 1 && fields[1] == self {
-			found = append(found, string(stat[:min(len(stat), 80)]))
+	all, _ := procfs.AllProcs()
+	for _, p := range all {
+		if s, err := p.Stat(); err == nil && s.PPID == os.Getpid() {
+			found = append(found, fmt.Sprintf("%d (%s) %s", s.PID, s.Comm, s.State))
 		}
 	}
 	return slices.Clip(found)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // restarts is how often a replica is started in one plan: what dies more often
@@ -269,7 +271,7 @@ func (e *execution) watchFailpoints(ctx context.Context) {
 func (e *execution) thawed() error {
 	for _, f := range e.plan.Failpoints {
 		pid := e.reachedBy(f.Name, max(1, f.Occurrence))
-		if f.Do == "stop" && pid != 0 && processState(pid) == 'T' {
+		if f.Do == "stop" && pid != 0 && procs.State(pid) == "T" {
 			return errors.New("a replica is frozen")
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/test/faults/history"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // sampling is how often all processes of the machine are looked at (I7).
@@ -45,14 +46,14 @@ func newSampler() *sampler {
 // sample looks at each process. One that is frozen or dead does nothing, and is
 // left out.
 func (s *sampler) sample() {
-	for _, pid := range processes() {
+	for _, p := range processes() {
 		now := history.Boot() // it lived at least until then
-		environ := environOf(pid)
+		environ := procs.Environ(p.PID)
 		truth, run := variable(environ, truthVariable), variable(environ, "ROLEWRIGHT_RUN")
 		if truth == "" || run == "" {
 			continue
 		}
-		if state := processState(pid); state == 0 || state == 'T' || state == 'Z' {
+		if s, err := p.Stat(); err != nil || s.State == "T" || s.State == "Z" {
 			continue
 		}
 		s.mu.Lock()

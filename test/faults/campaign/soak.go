@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rolewright/rolewright/test/faults/history"
@@ -215,20 +215,18 @@ func (e *execution) usage(ctx context.Context) (usage, error) {
 	if cmd == nil {
 		return u, errors.New("the operator is gone")
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	process, err := procfs.NewProc(cmd.Process.Pid)
+	if err != nil {
+		return u, fmt.Errorf("find the operator: %w", err)
+	}
+	status, err := process.NewStatus()
 	if err != nil {
 		return u, fmt.Errorf("read the operator's memory: %w", err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			u.anonymousKiB, _ = strconv.Atoi(strings.Fields(rest)[0])
-		}
-	}
-	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid))
-	if err != nil {
+	u.anonymousKiB = int(status.RssAnon >> 10)
+	if u.descriptors, err = process.FileDescriptorsLen(); err != nil {
 		return u, fmt.Errorf("read the operator's descriptors: %w", err)
 	}
-	u.descriptors = len(descriptors)
 	if err := e.readMetrics(ctx, &u); err != nil {
 		return u, err
 	}

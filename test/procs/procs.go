@@ -1,0 +1,103 @@
+// Package procs finds processes of this machine for tests and measurements. What a process is
+// and needs is read by procfs, which knows the formats of /proc. A process that ends meanwhile
+// is left out.
+package procs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// Titled returns the processes whose command lines contain a text: pid → command line, with
+// blanks between the arguments.
+func Titled(text string) (map[int]string, error) {
+	return find(func(_ procfs.Proc, line string) bool { return strings.Contains(line, text) })
+}
+
+// Marked returns the processes that have a text in their environment, as [Titled] does. A
+// zombie has no environment.
+func Marked(text string) (map[int]string, error) {
+	return find(func(p procfs.Proc, _ string) bool { return bytes.Contains(Environ(p.PID), []byte(text)) })
+}
+
+// Environ returns the environment of a process as it is, which what a fork server has forked
+// has changed in place; empty if the process has ended or is not ours.
+func Environ(pid int) []byte {
+	environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return environ
+}
+
+func find(fits func(p procfs.Proc, line string) bool) (map[int]string, error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	found := map[int]string{}
+	for _, p := range all {
+		args, err := p.CmdLine()
+		if line := strings.Join(args, " "); err == nil && line != "" && fits(p, line) {
+			found[p.PID] = line
+		}
+	}
+	return found, nil
+}
+
+// Tree returns a process, first, and all below it. To look only there costs little, which
+// matters where it is part of what is measured.
+func Tree(root int) ([]procfs.Proc, error) {
+	p, err := procfs.NewProc(root)
+	if err != nil {
+		return nil, fmt.Errorf("find process %d: %w", root, err)
+	}
+	found := []procfs.Proc{p}
+	for i := 0; i < len(found); i++ {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", found[i].PID))
+		if err != nil {
+			return nil, err
+		}
+		for _, list := range lists {
+			text, _ := os.ReadFile(list) // the thread may have ended
+			for field := range strings.FieldsSeq(string(text)) {
+				pid, err := strconv.Atoi(field)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", list, err)
+				}
+				child, err := procfs.NewProc(pid)
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				found = append(found, child)
+			}
+		}
+	}
+	return found, nil
+}
+
+// Parent returns the parent of a process; 0 if that is gone.
+func Parent(pid int) int { return stat(pid).PPID }
+
+// State returns the letter of proc_pid_stat(5); empty if there is no such process.
+func State(pid int) string { return stat(pid).State }
+
+func stat(pid int) procfs.ProcStat {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}
+	}
+	s, err := p.Stat()
+	if err != nil {
+		return procfs.ProcStat{}
+	}
+	return s
+}
