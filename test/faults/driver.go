@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -37,7 +35,7 @@ func newDriver(o options, c *campaign.Campaign, k *kept) *driver {
 	for _, name := range sorted(k.results) {
 		res := k.results[name]
 		d.results = append(d.results, res)
-		if strings.HasPrefix(name, "reference-") {
+		if campaign.IsReference(name) {
 			r := &reference{result: res}
 			r.once.Do(func() {})
 			d.references[name] = r
@@ -55,10 +53,7 @@ type reference struct {
 
 // reference runs a workload without faults, once.
 func (d *driver) reference(ctx context.Context, workload string, replicas int) (campaign.Result, error) {
-	p := plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: max(1, replicas)}
-	if replicas > 1 {
-		p.Name += "-" + strconv.Itoa(replicas)
-	}
+	p := campaign.Reference(workload, replicas)
 	d.mu.Lock()
 	r := d.references[p.Name]
 	if r == nil {
@@ -125,7 +120,7 @@ func (d *driver) generate(ctx context.Context) ([]plan.Plan, error) {
 	}
 	made := make([][]plan.Plan, len(workloads))
 	errs := make([]error, len(workloads))
-	each(d.o.parallel, len(workloads), func(i int) {
+	campaign.Each(d.o.parallel, len(workloads), func(i int) {
 		r, err := d.reference(ctx, workloads[i], 1)
 		if err != nil {
 			errs[i] = err
@@ -157,27 +152,9 @@ func save(plans []plan.Plan, dir string) error {
 	return nil
 }
 
-// each calls do for 0 to n-1, so many at a time.
-func each(parallel, n int, do func(i int)) {
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range max(1, parallel) {
-		wg.Go(func() {
-			for i := range next {
-				do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-}
-
 // carryOut carries out all plans that have no result.
 func (d *driver) carryOut(ctx context.Context) {
-	each(d.o.parallel, len(d.kept.plans), func(i int) {
+	campaign.Each(d.o.parallel, len(d.kept.plans), func(i int) {
 		p := d.kept.plans[i]
 		if _, done := d.kept.results[p.Name]; done || ctx.Err() != nil {
 			return
@@ -230,7 +207,7 @@ func (d *driver) done(res campaign.Result) {
 		return
 	}
 	// References are needed to the end.
-	if !d.o.keep && !strings.HasPrefix(res.Plan.Name, "reference-") {
+	if !d.o.keep && !campaign.IsReference(res.Plan.Name) {
 		_ = os.RemoveAll(res.Dir) // the whole directory goes in the end
 	}
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,7 +20,6 @@ type kept struct {
 	dir     string
 	plans   []plan.Plan
 	results map[string]campaign.Result
-	log     *os.File
 }
 
 // keptPlans is plans.json.
@@ -71,43 +68,14 @@ func keep(o *options) (*kept, error) {
 		}
 		k.plans = before.Plans
 	}
-	if err := k.readResults(); err != nil {
-		return nil, err
+	results, err := campaign.ReadResults[campaign.Result](k.path("results.jsonl"))
+	for _, res := range results {
+		k.results[res.Plan.Name] = res
 	}
-	k.log, err = os.OpenFile(k.path("results.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	return k, err
 }
 
 func (k *kept) path(name string) string { return filepath.Join(k.dir, name) }
-
-// readResults reads results.jsonl. A last line without its end is none: the
-// program was killed while it wrote it, and the plan is carried out again.
-func (k *kept) readResults() error {
-	file, err := os.OpenFile(k.path("results.jsonl"), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	in, whole := bufio.NewReader(file), int64(0)
-	for {
-		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return file.Truncate(whole)
-		}
-		if err != nil {
-			return err
-		}
-		whole += int64(len(line))
-		var res campaign.Result
-		if err := json.Unmarshal(line, &res); err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		k.results[res.Plan.Name] = res
-	}
-}
 
 // choose keeps the plans of a campaign that begins.
 func (k *kept) choose(o options, plans []plan.Plan) error {
@@ -122,11 +90,7 @@ func (k *kept) choose(o options, plans []plan.Plan) error {
 
 // add keeps a result.
 func (k *kept) add(res campaign.Result) error {
-	line, err := json.Marshal(res)
-	if err == nil {
-		_, err = k.log.Write(append(line, '\n'))
-	}
-	return err
+	return campaign.AddResult(k.path("results.jsonl"), res)
 }
 
 // left are the plans that have no result.

@@ -80,7 +80,6 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("resume the campaign: %w", err)
 	}
-	defer func() { err = errors.Join(err, k.log.Close()) }()
 	c, err := campaign.New(ctx, o.Options)
 	if err != nil {
 		return err

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,13 +66,13 @@ func newSuite(ctx context.Context, c *campaign.Campaign, o options, forked bool)
 	s := &suite{sound: c, runs: map[string]*outcome{}}
 	workloads := campaign.Workloads()
 	errs := make([]error, len(workloads))
-	each(o.parallel, len(workloads), func(i int) { errs[i] = s.reference(ctx, workloads[i], 1).err })
+	campaign.Each(o.parallel, len(workloads), func(i int) { errs[i] = s.reference(ctx, workloads[i], 1).err })
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	var generated []plan.Plan
 	for _, workload := range workloads {
-		s.plans = append(s.plans, faultless(workload, 1))
+		s.plans = append(s.plans, campaign.Reference(workload, 1))
 		generated = append(generated, plan.Generate(s.reference(ctx, workload, 1).Trace, plan.Options{Workload: workload, Replicas: 1})...)
 	}
 	dirs := []string{"plans"}
@@ -119,7 +115,7 @@ func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.
 	ctx, caught := context.WithCancel(ctx)
 	defer caught()
 	var mu sync.Mutex
-	each(parallel, len(s.plans), func(i int) {
+	campaign.Each(parallel, len(s.plans), func(i int) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -136,20 +132,6 @@ func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.
 			caught()
 		}
 	})
-}
-
-// each calls do for 0 to n-1, so many at a time.
-func each(parallel, n int, do func(i int)) {
-	var all sync.WaitGroup
-	turns := make(chan struct{}, max(1, parallel))
-	for i := range n {
-		turns <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turns }()
-			do(i)
-		})
-	}
-	all.Wait()
 }
 
 // invariants are those that a plan has seen violated.
@@ -182,60 +164,15 @@ func (s *suite) soundly(ctx context.Context, p plan.Plan, reference string) *out
 	return r
 }
 
-// faultless is a workload without faults.
-func faultless(workload string, replicas int) plan.Plan {
-	p := plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: max(1, replicas)}
-	if replicas > 1 {
-		p.Name += "-" + strconv.Itoa(replicas)
-	}
-	return p
-}
-
 // reference carries a workload out without faults and without a seeded bug.
 func (s *suite) reference(ctx context.Context, workload string, replicas int) *outcome {
-	return s.soundly(ctx, faultless(workload, replicas), "")
+	return s.soundly(ctx, campaign.Reference(workload, replicas), "")
 }
 
 // passes tells whether the operator without a seeded bug survives a plan.
 func (s *suite) passes(ctx context.Context, p plan.Plan) bool {
 	r := s.soundly(ctx, p, s.reference(ctx, p.Workload, p.Replicas).Dir)
 	return r.err == nil && len(r.Violations) == 0
-}
-
-// readResults reads results.jsonl: what earlier calls have found out.
-func readResults(path string) ([]result, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var all []result
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var r result
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		all = append(all, r)
-	}
-	return all, lines.Err()
-}
-
-// addResult appends to results.jsonl.
-func addResult(path string, r result) error {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(line, '\n'))
-	return errors.Join(err, file.Close())
 }
 
 // report prints the table of all results; the error says that too few were caught,
@@ -255,7 +192,7 @@ func report(o options, results []result, left int) error {
 		switch {
 		case by != "":
 			caught++
-			if strings.HasPrefix(by, "reference-") {
+			if campaign.IsReference(by) {
 				faultlessly++
 			}
 		case r.Elsewhere != "":

@@ -97,7 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 // those of forked ones.
 func (o options) hunt(ctx context.Context, chosen []mutant) error {
 	path := filepath.Join(o.Dir, "results.jsonl")
-	results, err := readResults(path)
+	results, err := campaign.ReadResults[result](path)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (o options) hunt(ctx context.Context, chosen []mutant) error {
 			}
 			fmt.Println(r)
 			results, n = append(results, r), n-1
-			err = addResult(path, r)
+			err = campaign.AddResult(path, r)
 		}
 		if err := errors.Join(err, c.Close()); err != nil {
 			return err
