@@ -226,13 +226,22 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 		if s.object.GetGeneration() != generation {
 			return st
 		}
-		return status.Resume(st, *last, generation, r.situation(s).delay(), now)
+		return status.Resume(st, asApplied(*last, s.settings.mode), generation, r.situation(s).delay(), now)
 	})
 	if !shown {
 		return err
 	}
 	s.memory.observed, s.memory.held = generation, heldRun{}
 	return nil
+}
+
+// asApplied is a last run that was a check as the run before it where that was applied: a check that finds nothing leaves that as it
+// is. In mode check nothing was applied.
+func asApplied(last status.Run, mode watches.Mode) status.Run {
+	if mode != watches.ModeCheck && last.Result == status.Succeeded && !last.Drifted {
+		last.Mode = ""
+	}
+	return last
 }
 
 // hold says in the status what holds a run back. It writes once per generation, cause

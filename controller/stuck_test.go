@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -89,4 +90,26 @@ func TestStuck_PruneOnDeleteWithoutPermission(t *testing.T) {
 	}
 	grants.Store(true)
 	awaitGone(t, c, obj)
+}
+
+// A change that is taken back settles its generation also where the last run was a check that has found nothing, but not where
+// all runs are checks.
+func TestAsApplied(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	check := status.Run{Mode: status.ModeCheck, Result: status.Succeeded, Reason: "Succeeded", Generation: 1}
+	drifted := check
+	drifted.Drifted = true
+	for name, tc := range map[string]struct {
+		last     status.Run
+		mode     watches.Mode
+		observed any
+	}{
+		"nothing found":        {check, watches.ModeCheckThenApply, int64(2)},
+		"drift found":          {drifted, watches.ModeCheckThenApply, nil},
+		"all runs are checks":  {check, watches.ModeCheck, nil},
+		"a watch that checked": {check, watches.ModeApply, int64(2)},
+	} {
+		must.Be(t, name, tc.observed, status.Resume(nil, asApplied(tc.last, tc.mode), 2, 0, now)["observedGeneration"])
+	}
 }

@@ -155,7 +155,10 @@ func isOurType(cond map[string]any) bool {
 // IsOwn is true for a status in which nothing stands but what this package writes.
 func IsOwn(st map[string]any) bool {
 	met := map[any]bool{}
-	list, _ := st["conditions"].([]any)
+	list, isList := st["conditions"].([]any)
+	if !isList && st["conditions"] != nil {
+		return false
+	}
 	for _, item := range list {
 		cond, _ := item.(map[string]any)
 		if !isOurType(cond) || met[cond["type"]] {

@@ -240,6 +240,7 @@ func TestIsOwn(t *testing.T) {
 		"Running twice": {with(func(st map[string]any) {
 			st["conditions"] = append(st["conditions"].([]any), map[string]any{"type": Running, "status": "True"})
 		}), false},
+		"conditions in another form": {with(func(st map[string]any) { st["conditions"] = map[string]any{"Synced": "True"} }), false},
 		"another field": {with(func(st map[string]any) { st["nodes"] = []any{"a"} }), false},
 	} {
 		if got := IsOwn(tc.st); got != tc.want {

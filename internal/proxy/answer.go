@@ -186,8 +186,8 @@ func (x *exchange) follow(ctx context.Context) []Child {
 // answer to the client is the object with the mark. The patch is a part of the
 // write: it is sent also if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
-	// It is one object, and does not count: without room it would stay unmarked.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	defer func() { x.markHold.shrink(int64(len(body))) }()
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // How much of the bodies of requests is in memory at a time: of all, and of one run, so that no run
-// takes it all. Answers have as much room of their own: what a client does not read keeps no one
-// from writing. Requests wait for room, and answers never do: a semaphore refuses what does not
+// takes it all. Answers have as much room of their own, and those to writes that are followed by a mark
+// once more: what a client does not read keeps no one from writing. Requests wait for room, and answers never do: a semaphore refuses what does not
 // wait as long as anything waits.
 const (
 	maxHeld      = 64 << 20
@@ -27,8 +27,8 @@ const heldFreely = 32 << 10
 // errNoRoom is why a body is not read on.
 var errNoRoom = errors.New("the bodies of other requests in progress take all the memory that they may")
 
-// hold is what one body takes of that. An exchange waits for room while it has none, so two never
-// wait for each other.
+// hold is what one body takes of that. An exchange waits for room for its request while it has none, and for room for a mark,
+// after which it waits no more: two never wait for each other.
 type hold struct {
 	run, all *semaphore.Weighted
 	// size is the body's, and taken what of it counts.

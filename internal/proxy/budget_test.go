@@ -276,6 +276,38 @@ func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
 	}
 }
 
+// A write that needs a mark afterwards is not made while there is no room to read the answer: it would stay unmarked.
+func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
+	t.Parallel()
+	api := script(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, configMapOf(large))
+	}, plainly)
+	p := hasty(t, api)
+	a, client, _ := admit(t, p, Grant{
+		Inject: true, AdoptUnowned: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"},
+	})
+	apply := func() int {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x?fieldManager=a", strings.NewReader("data: {a: b}")))(t)
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+		resp, err := client.Do(req)
+		must.Do(t, err)
+		must.Do(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	must.Be(t, "all room of the run is had", true, a.session.marks.TryAcquire(maxHeldByRun))
+	must.Be(t, "the answer", http.StatusTooManyRequests, apply())
+	for _, arrival := range api.seen() {
+		if arrival.Method == http.MethodPatch {
+			t.Errorf("the API server has got %s", arrival.Body)
+		}
+	}
+	a.session.marks.Release(maxHeldByRun)
+	must.Be(t, "the answer with room", http.StatusOK, apply())
+	empty(t, "the run", a.session.marks, maxHeldByRun)
+	empty(t, "all", p.marks, maxHeld)
+}
+
 // A write that waits for room does not take it from answers.
 func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,8 @@ type exchange struct {
 	expected *Child
 	// markAfter is true if the written object gets the mark after the write.
 	markAfter bool
+	// markHold is then what the answer takes, from before the write: without room the object would stay unmarked.
+	markHold *hold
 	// asked is the name in the body of a create.
 	asked string
 	// outlives is true if the written object is to stay when its owner goes.

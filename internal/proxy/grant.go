@@ -92,8 +92,8 @@ type session struct {
 	end context.CancelCauseFunc
 
 	versions versions
-	// room is for the bodies of its requests, and answers for those of answers.
-	room, answers *semaphore.Weighted
+	// room is for the bodies of its requests, answers for those of answers, and marks as in the proxy.
+	room, answers, marks *semaphore.Weighted
 	notices       *notices
 
 	mu      sync.Mutex
@@ -155,7 +155,8 @@ func (t *sessions) find(token string) *session {
 func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
 	s := &session{
-		Grant: g, room: semaphore.NewWeighted(maxHeldByRun), answers: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(),
+		Grant: g, room: semaphore.NewWeighted(maxHeldByRun), answers: semaphore.NewWeighted(maxHeldByRun),
+		marks: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s

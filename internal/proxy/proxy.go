@@ -91,8 +91,9 @@ type Proxy struct {
 	// not change.
 	kinds   sync.Map
 	buffers *buffers
-	// room is for the bodies of requests of all, and answers for those of answers.
-	room, answers *semaphore.Weighted
+	// room is for the bodies of requests of all, answers for those of answers, and marks for the answers to
+	// writes of objects that are marked after that.
+	room, answers, marks *semaphore.Weighted
 	// How long a client may take to send the header, and the body.
 	headerTimeout, bodyTimeout time.Duration
 }
@@ -107,6 +108,7 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 		buffers:       &buffers{},
 		room:          semaphore.NewWeighted(maxHeld),
 		answers:       semaphore.NewWeighted(maxHeld),
+		marks:         semaphore.NewWeighted(maxHeld),
 		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		all:      newSession(Grant{}),
 		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},

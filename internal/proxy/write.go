@@ -106,22 +106,31 @@ func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 	if size < 0 || size > maxBody {
 		size = maxBody // not known, or too large and read as far
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), x.p.bodyTimeout)
-	defer cancel()
 	h := x.holdRequest()
-	if err := h.wait(ctx, size); err != nil {
-		if r.Context().Err() != nil {
-			return nil, context.Cause(r.Context())
-		}
+	if err := x.await(r.Context(), h, size); err != nil {
 		// A client that is still sending would find the connection closed, and not the answer.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(x.p.bodyTimeout))
 		_, _ = io.CopyN(io.Discard, r.Body, maxBody)
-		return nil, refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-			"the request waits too long: "+err.Error()+", 16 MiB for a run, and 64 MiB for all; try again")
+		return nil, err
 	}
 	body, err := readBody(w, r, maxBody, x.p.bodyTimeout, "Request entity too large: limit is "+strconv.Itoa(maxBody))
 	h.shrink(int64(len(body)))
 	return body, err
+}
+
+// await waits for room for size bytes. The error is a refusal after a while.
+func (x *exchange) await(ctx context.Context, h *hold, size int64) error {
+	patience, cancel := context.WithTimeout(ctx, x.p.bodyTimeout)
+	defer cancel()
+	err := h.wait(patience, size)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"the request waits too long: "+err.Error()+", 16 MiB for a run, and 64 MiB for all; try again")
+	}
+	return nil
 }
 
 // readBody takes the whole body in; tooLarge is the answer to one with more bytes than limit.
@@ -204,8 +213,11 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 			return with, nil
 		}
 	}
-	x.markAfter = !x.dryRun
-	return body, nil
+	if x.dryRun {
+		return body, nil
+	}
+	x.markAfter, x.markHold = true, x.hold(x.s.marks, x.p.marks)
+	return body, x.await(r.Context(), x.markHold, maxBody)
 }
 
 // expect tells the tracker what is written. A kind that the API server does not have is not
