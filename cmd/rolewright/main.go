@@ -61,8 +61,9 @@ func outputIsGone(descriptors ...int32) bool {
 }
 
 // abortPatience is how long the program may take to end what it started after
-// the second signal: the grace of a run, the kill, the last status write.
-const abortPatience = 10 * time.Second
+// the second signal: the grace of a run, the kill, the last status write, whose own limits
+// add up to 25 seconds. A third signal waits for nothing.
+const abortPatience = time.Minute
 
 // abortKey is the key under which a context carries the one that ends when the
 // program must not wait for anything.

@@ -67,6 +67,20 @@ func closedAfter(t *testing.T, dir string) <-chan struct{} {
 	return done
 }
 
+// What is no file has the counter of no event: those before it are waited for.
+func TestFollow_WhatIsNoFileMakesNoEventLate(t *testing.T) {
+	dir := t.TempDir()
+	writeEvent(t, dir, 1, "a")
+	must.Do(t, unix.Mkfifo(filepath.Join(dir, "99-x.json"), 0o600))
+	done := make(chan struct{})
+	time.AfterFunc(50*time.Millisecond, func() {
+		writeEvent(t, dir, 2, "a")
+		close(done)
+	})
+	got := log(follow(dir, done, func(f *follower) { f.poll, f.patience = time.Millisecond, time.Millisecond }))
+	must.Be(t, "yielded", []string{"1-a", "2-a", "gap 3-98"}, got)
+}
+
 func TestFollow_DirectoryThatIsNone(t *testing.T) {
 	genuine := t.TempDir()
 	writeEvent(t, genuine, 1, "a")

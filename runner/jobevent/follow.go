@@ -249,10 +249,16 @@ func (f *follower) scan(ctx context.Context) {
 	f.scanTook = f.scanned.Sub(start)
 }
 
+// ahead tells whether there is a name before which events can be given up while the run lasts.
+func (f *follower) ahead() bool {
+	return !f.window.empty() && f.window.first().counter-f.next <= maxLiveGap
+}
+
 // gapIsOld tells whether the events before the window's first are not to be
-// waited for any more. The directory is listed again before that is said.
+// waited for any more. The directory is listed again before that is said. A name of what
+// is no file is no event, and makes none before it late.
 func (f *follower) gapIsOld() bool {
-	if f.window.empty() || f.window.first().counter-f.next > maxLiveGap {
+	if !f.ahead() {
 		return false
 	}
 	if f.gapSince.IsZero() {
@@ -262,8 +268,17 @@ func (f *follower) gapIsOld() bool {
 	if time.Now().Before(due) {
 		return false
 	}
-	f.stale = f.stale || f.scanned.Before(due)
-	return !f.stale
+	if f.stale = f.stale || f.scanned.Before(due); f.stale {
+		return false
+	}
+	for f.ahead() && !f.directory.hasFile(f.window.first().name) {
+		f.window.pop()
+	}
+	if !f.ahead() {
+		f.gapSince = time.Time{}
+		return false
+	}
+	return true
 }
 
 func (f *follower) skipGap(yield func(Event, error) bool) bool {

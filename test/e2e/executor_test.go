@@ -180,6 +180,9 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 					if tt.parent {
 						pid = procs.Parent(pid)
 					}
+					if pid <= 1 {
+						t.Fatalf("the parent of %s is gone", line)
+					}
 					must.Do(t, syscall.Kill(pid, tt.signal))
 					found++
 				}
