@@ -19,8 +19,8 @@ import (
 const checkPeriod = 30 * time.Second
 
 // checkTimeout is far above what the question takes, about a second: a
-// busy machine is no reason to be unready.
-const checkTimeout = 20 * time.Second
+// busy machine is no reason to be unready, and to ask again from the start makes it busier.
+const checkTimeout = 2 * time.Minute
 
 // checkAgain is when it is looked again after an error, and twice as long after each further one, up to the
 // period: no run begins before the versions are known.

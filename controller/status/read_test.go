@@ -241,7 +241,7 @@ func TestIsOwn(t *testing.T) {
 			st["conditions"] = append(st["conditions"].([]any), map[string]any{"type": Running, "status": "True"})
 		}), false},
 		"conditions in another form": {with(func(st map[string]any) { st["conditions"] = map[string]any{"Synced": "True"} }), false},
-		"another field": {with(func(st map[string]any) { st["nodes"] = []any{"a"} }), false},
+		"another field":              {with(func(st map[string]any) { st["nodes"] = []any{"a"} }), false},
 	} {
 		if got := IsOwn(tc.st); got != tc.want {
 			t.Errorf("%s: %t", name, got)

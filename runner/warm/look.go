@@ -49,9 +49,12 @@ func (p *Pool) changedOf(s *server) (string, bool) {
 	return "", false
 }
 
+// lookLimit is how long a look at the files may take: milliseconds, unless a file system hangs.
+const lookLimit = time.Minute
+
 // identify tells the versions of files apart, for the start of a server.
 func (p *Pool) identify(ctx context.Context, names []string) (map[string]version, error) {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	all := make(chan map[string]version, 1)
 	p.looks.Go(func() {

@@ -28,9 +28,10 @@ import (
 //go:embed python/*.py python/tested.json
 var program embed.FS
 
-// startLimit is how long a server may take to import everything: a second or
-// two, and much more on a machine that is busy.
-const startLimit = time.Minute
+// startLimit is how long a server may take to import everything: two or three seconds
+// of CPU, which are minutes on a machine with a load of a hundred. A server that is ended
+// then has taken them for nothing.
+const startLimit = 5 * time.Minute
 
 // logLimit bounds what is read of a server's log, of which the last line counts.
 const logLimit = 1 << 20

@@ -154,7 +154,7 @@ def serve(path: str, operator: int) -> int:
     umask = os.umask(0o177)
     listener.bind(path)
     os.umask(umask)
-    listener.listen(64)
+    listener.listen(1024)  # more than there are runs at a time: beyond that a connection is refused
 
     import immortal
     import preload
