@@ -28,6 +28,8 @@ type calls struct {
 	log    func(message string, values ...any)
 	// check is true for a run that changes nothing, whatever its modules say.
 	check bool
+	// adopted is true for a run that another operator process has begun.
+	adopted bool
 	// before is what the object waited for when the run began, or when the last of its
 	// runs began that asked; nil for nothing.
 	before *status.Wait
@@ -67,7 +69,7 @@ type aboutObj struct {
 
 // newCalls is for the run of s, which acts for owner.
 func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
-	c := &calls{r: r, owner: owner, masker: s.masker(s.mask), log: s.log.Info, check: s.plan.check, about: about{
+	c := &calls{r: r, owner: owner, adopted: s.earlier, masker: s.masker(s.mask), log: s.log.Info, check: s.plan.check, about: about{
 		RunID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation, Attempt: s.attempts() + 1,
 		Object:       aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
 		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,

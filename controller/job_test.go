@@ -113,6 +113,38 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 		`rolewright_runs_in_flight{group="`+w.GVK.Group+`",kind="Widget",version="`+w.GVK.Version+`"} 0`+"\n"), "rolewright_runs_in_flight"))
 }
 
+// What a run has parked its object for, the operator process knew that began it, or may be a secret that the run has read: the
+// run after that parks the object, and until then the object is not ready.
+func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
+	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + obj.GetNamespace() + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	ticket := must.Get(json.Marshal(runstore.Ticket{Run: lost.ID, UID: string(obj.GetUID()), Generation: 1, Fingerprint: strings.Repeat("0", 32)}))(t)
+	exec := &fakeExecutor{unclaimed: lost.ID, held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
+	last := func() status.Run {
+		st, _ := get(t, c, obj).Object["status"].(map[string]any)
+		run, _ := lastRun(st)
+		return run
+	}
+	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if req.ID != lost.ID {
+			if run := last(); run.ID != lost.ID || !run.NotYet() || run.RequeueAfter != notYetPause {
+				t.Errorf("the record is %+v", run)
+			}
+			callerOf(t, req).call("wait", ask, 200, `"parked":true`)
+		}
+		res := succeeded()
+		res.Summary.Parked = true
+		return res, nil
+	}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	eventually(t, "the next run parks the object", func() bool { return last().Wait != nil })
+	must.Be(t, "runs", 2, exec.count())
+}
+
 // An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.
 func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,10 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	if run.Result == status.Succeeded && s.calls != nil {
 		run.Wait = s.calls.parked()
 	}
+	if run.Result == status.Succeeded && run.Wait == nil && s.earlier && s.result.Summary.Parked {
+		run.Reason, run.RequeueAfter = string(runner.NotYet), notYetPause
+		run.Message = "The run has parked the object, for what the operator process knew that began it: the object runs again"
+	}
 	switch {
 	case run.Result != status.Failed:
 	case blameless(run.Reason):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
@@ -55,7 +56,7 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 	for _, text := range []*string{&d.TaskArgs, &d.Host} {
 		*text = m.Mask(*text)
 	}
-	d.Res = maskedJSON(d.Res, m)
+	d.Res = maskedJSON(d.Res, m, e.RequeuesAfter())
 	if d.Stats != nil {
 		st := *d.Stats
 		for _, counts := range []*map[string]int{
@@ -95,9 +96,26 @@ func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d.Task, d.Play = task, play
 }
 
+// decisive are the keys of a result by which a run is judged. They are Ansible's own, so that they say nothing of a value; what
+// they say counts also where all that a run says is withheld.
+var decisive = map[string]bool{
+	"changed": true, "failed": true, "failed_when_result": true, "unreachable": true, "results": true, "parked": true,
+}
+
+// period is the key of a result of requeue_after with the time to the next run.
+const period = "period"
+
+// isPeriod tells whether a value is a time, as requeue_after reads it.
+func isPeriod(value any) bool {
+	text, _ := value.(string)
+	_, err := time.ParseDuration(text)
+	return err == nil
+}
+
 // maskedJSON hides values in the keys, strings and numbers of JSON; it returns
-// text itself if there are none in it.
-func maskedJSON(text json.RawMessage, m Masker) json.RawMessage {
+// text itself if there are none in it. What the judgement of a run takes stays, and of a result of
+// requeue_after the period.
+func maskedJSON(text json.RawMessage, m Masker, requeues bool) json.RawMessage {
 	if len(text) == 0 {
 		return text
 	}
@@ -107,7 +125,7 @@ func maskedJSON(text json.RawMessage, m Masker) json.RawMessage {
 	if err := decoder.Decode(&tree); err != nil {
 		return nil
 	}
-	tree, changed := maskedTree(tree, m)
+	tree, changed := maskedTree(tree, m, requeues)
 	if !changed {
 		return text
 	}
@@ -120,7 +138,7 @@ func maskedJSON(text json.RawMessage, m Masker) json.RawMessage {
 	return bytes.TrimSpace(out.Bytes())
 }
 
-func maskedTree(tree any, m Masker) (_ any, changed bool) {
+func maskedTree(tree any, m Masker, requeues bool) (_ any, changed bool) {
 	switch t := tree.(type) {
 	case string:
 		text := m.Mask(t)
@@ -131,13 +149,19 @@ func maskedTree(tree any, m Masker) (_ any, changed bool) {
 		}
 	case []any:
 		for i, v := range t {
-			is, c := maskedTree(v, m)
+			is, c := maskedTree(v, m, requeues)
 			t[i], changed = is, changed || c
 		}
 	case map[string]any:
 		for key, v := range t {
-			is, c := maskedTree(v, m)
-			name := m.Mask(key)
+			if requeues && key == period && isPeriod(v) {
+				continue
+			}
+			is, c := maskedTree(v, m, requeues)
+			name := key
+			if !decisive[key] {
+				name = m.Mask(key)
+			}
 			if name != key {
 				delete(t, key)
 			}

@@ -81,8 +81,59 @@ func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
 		t.Error("the event that was given is changed")
 	}
 	plain := json.RawMessage(`{ "b" : 1 }`)
-	if got := maskedJSON(plain, stars{}); string(got) != string(plain) {
+	if got := maskedJSON(plain, stars{}, false); string(got) != string(plain) {
 		t.Errorf("JSON without values is changed: %s", got)
+	}
+}
+
+// withheld hides all text.
+type withheld struct{}
+
+func (withheld) Mask(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "[masked]"
+}
+func (m withheld) MaskTail(text string) string { return m.Mask(text) }
+func (m withheld) Name(text, _ string) string  { return m.Mask(text) }
+
+// TestMasked_WhatARunIsJudgedByStays: where all that a run says is withheld, as that of a run which another operator process has
+// begun, its wishes count all the same.
+func TestMasked_WhatARunIsJudgedByStays(t *testing.T) {
+	const requeue, wait = "operator_sdk.util.requeue_after", "rolewright.operator.wait_for"
+	type summary struct {
+		Changed int
+		Period  string
+		Parked  bool
+	}
+	for _, tc := range []struct {
+		action, res string
+		want        summary
+	}{
+		{"copy", `{"changed":true,"canary":"canary","period":"30s"}`, summary{Changed: 1}},
+		{requeue, `{"changed":true,"msg":"canary","period":"1m30s"}`, summary{Changed: 1, Period: "1m30s"}},
+		{requeue, `{"results":[{"period":"5s","item":"canary"}]}`, summary{Period: "5s"}},
+		{requeue, `{"period":"canary"}`, summary{}},
+		{wait, `{"parked":true,"detail":"canary"}`, summary{Parked: true}},
+		{wait, `{"results":[{"parked":false},{"parked":true,"item":"canary"}]}`, summary{Parked: true}},
+		{wait, `{"parked":false,"met":true}`, summary{}},
+		{"copy", `{"parked":true}`, summary{}},
+	} {
+		var s jobevent.Summary
+		s.Observe(jobevent.Event{Kind: jobevent.PlaybookStart, Data: jobevent.Data{PlaybookUUID: "a"}})
+		e := masked(jobevent.Event{Kind: jobevent.RunnerOK, Data: jobevent.Data{
+			PlaybookUUID: "a", TaskUUID: "b", Host: "h", TaskAction: tc.action, ResolvedAction: tc.action, Res: json.RawMessage(tc.res),
+		}}, withheld{})
+		s.Observe(e)
+		got := summary{Changed: s.Changed, Parked: s.Parked}
+		if s.RequeueAfter != nil {
+			got.Period = s.RequeueAfter.Period
+		}
+		must.Be(t, tc.action+" "+tc.res, tc.want, got)
+		if strings.Contains(string(e.Data.Res), "canary") {
+			t.Errorf("%s: the value is there: %s", tc.res, e.Data.Res)
+		}
 	}
 }
 

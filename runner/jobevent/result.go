@@ -47,6 +47,7 @@ type result struct {
 	moduleStderr, moduleStdout     json.RawMessage
 	noLog, failedWhen, failed      bool
 	changed, unreachable, anything bool
+	parked                         bool
 	period                         json.RawMessage
 }
 
@@ -70,6 +71,8 @@ func readResult(res json.RawMessage) result {
 			r.changed = asBool(value)
 		case "unreachable":
 			r.unreachable = asBool(value)
+		case "parked":
+			r.parked = asBool(value)
 		case "item":
 			if r.label == nil {
 				r.label = value
@@ -175,6 +178,23 @@ func isRequeueAfter(action string) bool {
 		return true
 	}
 	return false
+}
+
+// RequeuesAfter tells whether the event is of a module that asks for the next run.
+func (e Event) RequeuesAfter() bool {
+	return isRequeueAfter(e.Data.ResolvedAction) || isRequeueAfter(e.Data.TaskAction)
+}
+
+// parks tells whether a result is of the module wait_for of the collection rolewright.operator, and says that the operator is to
+// wait on after the run.
+func parks(d Data) bool {
+	const action = "rolewright.operator.wait_for"
+	if d.ResolvedAction != action && d.TaskAction != action {
+		return false
+	}
+	r := readResult(d.Res)
+	elements(r.results, func(item []byte) { r.parked = r.parked || readResult(item).parked })
+	return r.parked
 }
 
 // requeuePeriod returns what the module returned as its period, whatever its

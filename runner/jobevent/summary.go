@@ -49,6 +49,8 @@ type Summary struct {
 	// RequeueAfter is the last valid or invalid wish of a requeue_after
 	// module; nil if there was none.
 	RequeueAfter *RequeueAfter
+	// Parked is true if a wait_for of the collection rolewright.operator has parked the object.
+	Parked bool
 
 	// worked is true once a task was begun that is more than preparation.
 	worked bool
@@ -222,6 +224,7 @@ func (s *Summary) observeOK(d Data) {
 	s.items.remove(hostTask{d.TaskUUID, d.Host})
 	s.OK++
 	s.observeChange(d)
+	s.Parked = s.Parked || parks(d)
 	if !isRequeueAfter(d.ResolvedAction) && !isRequeueAfter(d.TaskAction) {
 		return
 	}
