@@ -523,5 +523,5 @@ setup-node:
 
 .PHONY: clean
 clean: ## stop the control plane and remove what was built
-	@tools/cluster.sh down $(CLUSTER_DIR) 2>/dev/null
+	@tools/cluster.sh down $(CLUSTER_DIR) >/dev/null
 	rm -rf $(BIN)

@@ -6,16 +6,35 @@ set -euo pipefail
 
 mode=$1 dir=$2
 
-# holder prints the process of the control plane in the directory. A number that is another program's by now is none.
+# holder prints the process of the control plane in the directory: that which the lock names and which has the lock open.
+# A zombie has nothing open.
 holder() {
-  local pid
-  pid=$(cat "$dir/controlplane.lock" 2>/dev/null) && grep -qsxzF -- "--dir=$dir" "/proc/$pid/cmdline" && echo "$pid"
+  local pid file
+  pid=$(cat "$dir/controlplane.lock" 2>/dev/null) || return
+  for file in "/proc/$pid/fd/"*; do
+    if [ "$file" -ef "$dir/controlplane.lock" ]; then echo "$pid"; return; fi
+  done
+  return 1
+}
+
+# ended SECONDS COMMAND...: waits as long until the command fails.
+ended() {
+  local end=$((SECONDS + $1))
+  while "${@:2}" >/dev/null; do
+    [ "$SECONDS" -lt "$end" ] || return
+    sleep 0.1
+  done
 }
 
 up() {
-  local started=''
+  local started='' pid
   exec 4</dev/null
-  if ! holder >/dev/null; then
+  if pid=$(holder); then
+    if ! [ "/proc/$pid/fd/1" -ef "$dir.ready" ]; then
+      echo "the control plane in $dir, process $pid, was not started by this program: stop it first, with $0 down $dir" >&2
+      exit 1
+    fi
+  else
     mkdir -p "$(dirname "$dir")"
     : >"$dir.ready" >"$dir.log"
     setsid "$1" run "--dir=$dir" "${@:2}" </dev/null >>"$dir.ready" 2>>"$dir.log" &
@@ -37,16 +56,27 @@ up() {
 
 down() {
   local pid
+  if [ -e "$dir" ] && ! [ -x "$dir" ]; then
+    echo "$dir is not yours to look into: nothing is stopped or removed" >&2
+    exit 1
+  fi
   if pid=$(holder); then
     kill "$pid" || true
-    timeout 15 tail -s 0.1 --pid "$pid" -f /dev/null || kill -KILL "$pid"
+    if ! ended 15 holder; then
+      kill -KILL "$pid" || true
+      ended 5 [ -e "$dir" ] || true # what ends with it, and the janitor removes, is in use for a moment
+    fi
+    if holder >/dev/null; then
+      echo "the control plane in $dir, process $pid, does not end: nothing is removed" >&2
+      exit 1
+    fi
   fi
   rm -f "$dir.log" "$dir.ready"
   if [ -e "$dir/controlplane.lock" ] || [ -n "$pid" ]; then
     rm -rf "$dir"
-    echo "the control plane in $dir is stopped" >&2
+    echo "the control plane in $dir is stopped"
   else
-    echo "no control plane in $dir" >&2
+    echo "no control plane in $dir"
   fi
 }
 

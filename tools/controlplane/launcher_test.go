@@ -263,5 +263,10 @@ func TestUp_IsIdempotentAndDownRemovesEverything(t *testing.T) {
 			t.Errorf("down: %v\n%s", err, out)
 		}
 	}
+	for _, file := range []string{dir + ".log", dir + ".ready"} {
+		if _, err := os.Lstat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s after down: %v, want it removed", file, err)
+		}
+	}
 	wantNothingLeft(t, dir)
 }
