@@ -27,7 +27,11 @@ clean_up() {
   trap '' INT TERM HUP # asking once is enough
   if [ -n "$operator" ]; then
     kill -TERM "$operator" 2>/dev/null || true
-    timeout 45 tail -s 0.1 --pid "$operator" -f /dev/null || kill -KILL "$operator"
+    local end=$((SECONDS + 45))
+    while kill -0 "$operator" 2>/dev/null; do
+      [ "$SECONDS" -lt "$end" ] || kill -KILL "$operator" || true
+      sleep 0.1
+    done
     wait "$operator" || { code=$((code ? code : 1)); echo 'demo: the operator did not end as it should' >&2; }
   fi
   if [ -n "$installed" ]; then
@@ -43,7 +47,6 @@ clean_up() {
 # fail TEXT: ends with the text and the end of what the operator has said.
 fail() {
   printf 'demo: %s\n' "$1" >&2
-  while IFS= read -rt 1 line; do echo "$line"; done <&3 >>"$scratch/log"
   tail -n 15 "$scratch/log" >&2
   exit 1
 }
@@ -66,17 +69,15 @@ align() {
     }'
 }
 
-# start starts the operator and waits until it watches. It gets a session of its own: Ctrl-C is for this script, which
+# start starts the operator and waits until it says what it watches. It gets a session of its own: Ctrl-C is for this script, which
 # then stops it as Kubernetes would. The Python client's discovery cache is in the directory for temporary files.
 start() {
-  mkfifo "$scratch/said"
   mkdir "$scratch/tmp"
-  : >"$scratch/log"
   TMPDIR=$scratch/tmp setsid bin/rolewright dev --allow-remote --no-apply --runner-root "$scratch/runner" --progress-interval 1s \
-    --zap-log-level info >"$scratch/said" 2>&1 &
+    --zap-log-level info >>"$scratch/log" 2>&1 &
   operator=$!
-  exec 3<"$scratch/said"
-  listen 60 'Starting workers'
+  exec 3< <(exec setsid tail --lines +1 --sleep-interval 0.1 --pid "$operator" --follow "$scratch/log")
+  listen 60 'Memcached is watched$'
 }
 
 # listen SECONDS PATTERN: reads what the operator says until a line matches; BASH_REMATCH has its parts.
@@ -84,7 +85,6 @@ listen() {
   local line left end=$((SECONDS + $1))
   while left=$((end - SECONDS)); [ "$left" -gt 0 ]; do
     IFS= read -rt "$left" line <&3 || { [ $? -gt 128 ] || fail 'the operator ended'; break; }
-    echo "$line" >>"$scratch/log"
     if [[ $line =~ $2 ]]; then return; fi
   done
   fail "waited $1 seconds for the operator"
@@ -98,10 +98,8 @@ follow() {
   local began took id generation
   local -A codes=([ok]=32 [changed]=33 [failed]=31 [skipped]=36 [ignored]=36)
   began=$(since 0)
-  listen 120 "  run starts: $1\$"
-  took=$(since "$began")
-  read -r id generation < <(k wait memcached "$name" --timeout 1m --for "jsonpath={.status.ansible.activeRun.cause}=$1" \
-    --output jsonpath='{.status.ansible.activeRun.id} {.status.ansible.activeRun.generation}{"\n"}') || fail 'the status names no run'
+  listen 120 "Run starts.*\"job\": \"([^\"]+)\".*\"cause\": \"$1\".*\"generation\": ([0-9]+)"
+  took=$(since "$began") id=${BASH_REMATCH[1]} generation=${BASH_REMATCH[2]}
   printf '  run %s starts, %s after the request\n' "${id::8}" "$(awk "BEGIN { print $took < 100 ? $took * 10 \"ms\" : $took / 100 \"s\" }")"
   while
     listen 180 "  Memcached/$name  (([a-z]+) +[0-9.]+s  (.*)|succeeded in (.*): (.*) ok, (.*) changed|[a-z ]+ after .*)\$"
