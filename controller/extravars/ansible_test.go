@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -108,7 +109,7 @@ func TestAnsible_ValuesArriveUnchanged(t *testing.T) {
 				t.Fatalf("the play failed:\n%s", output)
 			}
 			// What the watch says keeps its control characters.
-			cleaned := newConverter(Options{}, &noticeList{}).convert(values)
+			cleaned := withoutControls(values)
 			for variable, got := range readBack(t, filepath.Join(dir, "out")).([]any) {
 				want := []any{cleaned, cleaned, cleaned, watched}[variable].([]any)
 				for i, value := range got.([]any) {
@@ -120,6 +121,37 @@ func TestAnsible_ValuesArriveUnchanged(t *testing.T) {
 			assertNoCanary(t, dir)
 		})
 	}
+}
+
+// withoutControls is what a role is to get of data of an object. It shares nothing with what it checks.
+func withoutControls(value any) any {
+	clean := func(s string) string {
+		var out strings.Builder
+		for _, r := range s {
+			if unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' {
+				r = '\ufffd'
+			}
+			out.WriteRune(r)
+		}
+		return out.String()
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, item := range v {
+			out[clean(key)] = withoutControls(item)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = withoutControls(item)
+		}
+		return out
+	case string:
+		return clean(v)
+	}
+	return value
 }
 
 func readBack(t *testing.T, file string) any {
