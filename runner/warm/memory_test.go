@@ -58,5 +58,9 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
 	process := must.Get(procfs.NewProc(pid))(t)
-	return int(must.Get(process.ProcSMapsRollup())(t).Anonymous >> 10)
+	kib := int(must.Get(process.ProcSMapsRollup())(t).Anonymous >> 10)
+	if kib == 0 {
+		t.Fatalf("smaps_rollup of process %d has no Anonymous", pid)
+	}
+	return kib
 }

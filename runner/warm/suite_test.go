@@ -237,7 +237,11 @@ func send(t *testing.T, signal syscall.Signal, found map[int]string) {
 	if len(found) != 1 {
 		t.Errorf("%d processes to signal: %v", len(found), found)
 	}
-	for pid := range found {
+	for pid, line := range found {
+		if pid <= 1 { // kill(2) takes 0 for the process group of the test
+			t.Errorf("process %d, of %q, is not one to signal: the parent is gone", pid, line)
+			continue
+		}
 		if err := syscall.Kill(pid, signal); err != nil {
 			t.Error(err)
 		}

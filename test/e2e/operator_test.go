@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -253,9 +252,9 @@ func fetch(ctx context.Context, url string) (status int, body string, err error)
 // processesOf lists the living processes of runs, by the cookie in their environment: pid → command line.
 func processesOf(t *testing.T, runs ...string) map[int]string {
 	t.Helper()
-	found := map[int]string{}
-	for _, id := range runs {
-		maps.Copy(found, must.Get(procs.Marked("ROLEWRIGHT_RUN="+id))(t))
+	cookies := make([]string, len(runs))
+	for i, id := range runs {
+		cookies[i] = "ROLEWRIGHT_RUN=" + id
 	}
-	return found
+	return must.Get(procs.Marked(cookies...))(t)
 }

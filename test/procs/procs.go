@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,13 +20,16 @@ import (
 // Titled returns the processes whose command lines contain a text: pid → command line, with
 // blanks between the arguments.
 func Titled(text string) (map[int]string, error) {
-	return find(func(_ procfs.Proc, line string) bool { return strings.Contains(line, text) })
+	return find(func(_ int, line string) bool { return strings.Contains(line, text) })
 }
 
-// Marked returns the processes that have a text in their environment, as [Titled] does. A
-// zombie has no environment.
-func Marked(text string) (map[int]string, error) {
-	return find(func(p procfs.Proc, _ string) bool { return bytes.Contains(Environ(p.PID), []byte(text)) })
+// Marked returns the processes that have one of the texts in their environment, as [Titled] does,
+// but also those whose command line is empty. A zombie has no environment.
+func Marked(texts ...string) (map[int]string, error) {
+	return find(func(pid int, _ string) bool {
+		environ := Environ(pid)
+		return slices.ContainsFunc(texts, func(text string) bool { return bytes.Contains(environ, []byte(text)) })
+	})
 }
 
 // Environ returns the environment of a process as it is, which what a fork server has forked
@@ -35,15 +39,15 @@ func Environ(pid int) []byte {
 	return environ
 }
 
-func find(fits func(p procfs.Proc, line string) bool) (map[int]string, error) {
+func find(fits func(pid int, line string) bool) (map[int]string, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("list the processes: %w", err)
 	}
 	found := map[int]string{}
 	for _, p := range all {
-		args, err := p.CmdLine()
-		if line := strings.Join(args, " "); err == nil && line != "" && fits(p, line) {
+		args, _ := p.CmdLine() // of a process that has ended nothing fits
+		if line := strings.Join(args, " "); fits(p.PID, line) {
 			found[p.PID] = line
 		}
 	}
