@@ -321,7 +321,7 @@ func (s *Session) receive(body io.Reader) error {
 			continue
 		}
 		place, counter, ok := s.place(header.Name)
-		if !ok || header.Typeflag != tar.TypeReg {
+		if !ok || header.Typeflag != tar.TypeReg || isSparse(header) {
 			return errRefused
 		}
 		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one before.
@@ -344,6 +344,17 @@ func (s *Session) receive(body io.Reader) error {
 			return nil
 		}
 	}
+}
+
+// isSparse tells whether an entry names bytes that it does not bring: some hundred would become as many as a run may leave, again
+// and again. No worker sends one.
+func isSparse(header *tar.Header) bool {
+	for key := range header.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // report adds a piece of the reports of a command, which may begin with what is there already.

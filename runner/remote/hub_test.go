@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // unknown is a token of no run.
@@ -141,5 +142,22 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	case <-s.Started:
 	default:
 		t.Error("the run counts as one that has not begun")
+	}
+}
+
+// An entry that names a megabyte and brings a byte reads as a file of a megabyte.
+func TestIsSparse(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	// The writer makes none: the names of its records are changed afterwards.
+	must.Do(t, w.WriteHeader(&tar.Header{Name: "stdout", Typeflag: tar.TypeReg, Size: 1, PAXRecords: map[string]string{
+		"FOR.sparse.size": "1000000", "FOR.sparse.numblocks": "1", "FOR.sparse.map": "0,1",
+	}}))
+	must.Get(w.Write([]byte("x")))(t)
+	must.Do(t, w.Close())
+	header := must.Get(tar.NewReader(bytes.NewReader(bytes.ReplaceAll(b.Bytes(), []byte("FOR.sparse"), []byte("GNU.sparse")))).Next())(t)
+	if header.Typeflag != tar.TypeReg || header.Size != 1_000_000 || !isSparse(header) {
+		t.Errorf("type %c, %d bytes, sparse: %t", header.Typeflag, header.Size, isSparse(header))
 	}
 }
