@@ -96,10 +96,14 @@ func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d.Task, d.Play = task, play
 }
 
-// decisive are the keys of a result by which a run is judged. They are Ansible's own, so that they say nothing of a value; what
+// isDecisive tells the keys of a result by which a run is judged. They are Ansible's own, so that they say nothing of a value; what
 // they say counts also where all that a run says is withheld.
-var decisive = map[string]bool{
-	"changed": true, "failed": true, "failed_when_result": true, "unreachable": true, "results": true, "parked": true,
+func isDecisive(key string) bool {
+	switch key {
+	case "changed", "failed", "failed_when_result", "unreachable", "results", "parked":
+		return true
+	}
+	return false
 }
 
 // period is the key of a result of requeue_after with the time to the next run.
@@ -159,7 +163,7 @@ func maskedTree(tree any, m Masker, requeues bool) (_ any, changed bool) {
 			}
 			is, c := maskedTree(v, m, requeues)
 			name := key
-			if !decisive[key] {
+			if !isDecisive(key) {
 				name = m.Mask(key)
 			}
 			if name != key {

@@ -94,7 +94,7 @@ type session struct {
 	versions versions
 	// room is for the bodies of its requests, answers for those of answers, and marks as in the proxy.
 	room, answers, marks *semaphore.Weighted
-	notices       *notices
+	notices              *notices
 
 	mu      sync.Mutex
 	ended   bool
