@@ -229,8 +229,7 @@ func (e *encoder) object(fields map[string]any, depth int) error {
 	return nil
 }
 
-// authorsMarker writes a map of the author's that is a marker as the tag that
-// means the same in YAML.
+// authorsMarker writes a map of the author's that is a marker as the tag that means the same in YAML.
 func (e *encoder) authorsMarker(fields map[string]any, depth int) (done bool, err error) {
 	if value, ok := fields[markerUnsafe]; ok {
 		outside := e.unsafe

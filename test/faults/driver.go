@@ -212,9 +212,11 @@ func (d *driver) done(res campaign.Result) {
 	}
 }
 
+// row is what became of the plans of a class.
+type row struct{ plans, reached, violations, runs, forked, plain int }
+
 // report prints the table, and returns what is wrong.
 func (d *driver) report() error {
-	type row struct{ plans, reached, violations, runs, forked, plain int }
 	rows := map[string]*row{}
 	total := &row{}
 	violated := map[string]int{}
@@ -258,6 +260,11 @@ func (d *driver) report() error {
 			fmt.Printf("not reached: %s\n", res.Plan.Name)
 		}
 	}
+	return d.verdict(*total)
+}
+
+// verdict is what is wrong with the results, which have the total.
+func (d *driver) verdict(total row) error {
 	errs := slices.Clone(d.errs)
 	done := map[string]bool{}
 	for _, res := range d.results {

@@ -68,7 +68,7 @@ func workloads() map[string]workload {
 			a.settled()
 		}},
 	}
-	for _, more := range []map[string]workload{deletions(), failures(), repeats(), cuts(), lives()} {
+	for _, more := range []map[string]workload{deletions(), failures(), repeats(), cuts(), lives(), elections()} {
 		maps.Copy(all, more)
 	}
 	return all
@@ -255,8 +255,7 @@ func cuts() map[string]workload {
 	}
 }
 
-// lives are the workloads with many objects, stubborn runs, and operators that
-// come and go.
+// lives are the workloads with many objects, stubborn runs, and operators that end and start.
 func lives() map[string]workload {
 	return map[string]workload{
 		soakWorkload:     {do: soak},
@@ -296,6 +295,12 @@ func lives() map[string]workload {
 			a.create(kindPlain, "o-2", "A", nil)
 			a.settled()
 		}},
+	}
+}
+
+// elections are the workloads in which another operator comes to lead.
+func elections() map[string]workload {
+	return map[string]workload{
 		"elected": {elects: true, do: func(a *actor) {
 			a.create(kindThing, "o-0", "A", slow())
 			a.settled()
