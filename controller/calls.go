@@ -39,6 +39,8 @@ type calls struct {
 	events int
 	// wait is what the run has parked its object for; nil for nothing.
 	wait *status.Wait
+	// promised is true once an adopted run was told that its object is parked, which the run after it does.
+	promised bool
 	// over is true once the time of before is over.
 	over bool
 }
@@ -122,6 +124,13 @@ func (c *calls) parked() *status.Wait {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wait
+}
+
+// toPark is true if an adopted run was told that its object is parked. It is called when no call is in progress any more.
+func (c *calls) toPark() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.promised
 }
 
 // asked is what an object was parked for, and by a run of which inputs.

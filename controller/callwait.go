@@ -83,11 +83,11 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if !call.Park || c.check {
 		return waitAnswer{Detail: detail}, nil
 	}
-	if c.adopted { // what it waits for may be a secret that it has read: the next run parks the object
-		return waitAnswer{Parked: true, Detail: detail}, nil
-	}
-	if err := c.recordable(call); err != nil {
-		return nil, err
+	// What an adopted run waits for may be a secret that it has read: the next run parks the object.
+	if !c.adopted {
+		if err := c.recordable(call); err != nil {
+			return nil, err
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 		c.over = true
 		return waitAnswer{TimedOut: true, Detail: detail}, nil
 	}
-	if c.wait == nil {
+	if c.promised = c.adopted; !c.promised && c.wait == nil {
 		c.wait = &wait // the first of several: when it is reached, the next run asks for the others
 	}
 	return waitAnswer{Parked: true, Detail: detail}, nil

@@ -129,18 +129,28 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 		run, _ := lastRun(st)
 		return run
 	}
+	address := make(chan string, 2) // of the proxy, for each run
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if req.ID != lost.ID {
 			if run := last(); run.ID != lost.ID || !run.NotYet() || run.RequeueAfter != notYetPause {
 				t.Errorf("the record is %+v", run)
 			}
-			callerOf(t, req).call("wait", ask, 200, `"parked":true`)
 		}
-		res := succeeded()
-		res.Summary.Parked = true
-		return res, nil
+		config := &rest.Config{Host: <-address, BearerToken: "its token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return runner.Result{}, err
+		}
+		at := &caller{t, config, client}
+		if req.ID != lost.ID {
+			at = callerOf(t, req)
+		}
+		at.call("wait", ask, 200, `"parked":true`) // no event of the run tells of it
+		return succeeded(), nil
 	}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	address <- o.set.opts.Gateway.URL()
+	address <- o.set.opts.Gateway.URL()
 	eventually(t, "the next run parks the object", func() bool { return last().Wait != nil })
 	must.Be(t, "runs", 2, exec.count())
 }

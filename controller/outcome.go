@@ -39,7 +39,8 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	if run.Result == status.Succeeded && s.calls != nil {
 		run.Wait = s.calls.parked()
 	}
-	if run.Result == status.Succeeded && run.Wait == nil && s.earlier && s.result.Summary.Parked {
+	toPark := s.earlier && s.result.Summary.Parked || s.calls != nil && s.calls.toPark()
+	if run.Result == status.Succeeded && run.Wait == nil && toPark {
 		run.Reason, run.RequeueAfter = string(runner.NotYet), notYetPause
 		run.Message = "The run has parked the object, for what the operator process knew that began it: the object runs again"
 	}

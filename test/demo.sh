@@ -30,6 +30,7 @@ clean_up() {
     local end=$((SECONDS + 45))
     while kill -0 "$operator" 2>/dev/null; do
       [ "$SECONDS" -lt "$end" ] || kill -KILL "$operator" || true
+      [ "$SECONDS" -lt $((end + 5)) ] || { echo "demo: the operator, process $operator, cannot be killed" >&2; exit 1; }
       sleep 0.1
     done
     wait "$operator" || { code=$((code ? code : 1)); echo 'demo: the operator did not end as it should' >&2; }

@@ -13,8 +13,9 @@ import (
 
 // How much of the bodies of requests is in memory at a time: of all, and of one run, so that no run
 // takes it all. Answers have as much room of their own, and those to writes that are followed by a mark
-// once more: what a client does not read keeps no one from writing. Requests wait for room, and answers never do: a semaphore refuses what does not
-// wait as long as anything waits.
+// once more: what a client does not read keeps no one from writing. Requests wait for room, and those with
+// a mark for that of its answer; other answers never do: a semaphore refuses what does not wait as long as
+// anything waits.
 const (
 	maxHeld      = 64 << 20
 	maxHeldByRun = 16 << 20
@@ -25,7 +26,7 @@ const (
 const heldFreely = 32 << 10
 
 // errNoRoom is why a body is not read on.
-var errNoRoom = errors.New("the bodies of other requests in progress take all the memory that they may")
+var errNoRoom = errors.New("the bodies of other requests and answers in progress take all the memory that they may")
 
 // hold is what one body takes of that. An exchange waits for room for its request while it has none, and for room for a mark,
 // after which it waits no more: two never wait for each other.
