@@ -304,6 +304,7 @@ func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
 	}
 	a.session.marks.Release(maxHeldByRun)
 	must.Be(t, "the answer with room", http.StatusOK, apply())
+	a.Revoke() // which waits for the end of the exchange: an answer arrives before it
 	empty(t, "the run", a.session.marks, maxHeldByRun)
 	empty(t, "all", p.marks, maxHeld)
 }
