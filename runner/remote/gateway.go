@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"sync"
@@ -33,6 +34,7 @@ type gateway struct {
 	listener net.Listener
 	ca       []byte
 	cut      atomic.Int64
+	stop     context.CancelFunc // ends connections that are not made yet
 	wg       sync.WaitGroup
 }
 
@@ -182,26 +184,51 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the run: %w", err)
 	}
-	g := &gateway{ca: certificate, listener: tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})}
+	serving, stop := context.WithCancel(ctx)
+	g := &gateway{stop: stop, ca: certificate, listener: tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})}
 	passes := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
 		},
 		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
-		Transport:      &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true},
+		Transport:      &http.Transport{DialTLSContext: until(serving, dial), MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true},
 		FlushInterval:  -1,
 		ModifyResponse: g.counted,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil { // else the run has given it up
+			if r.Context().Err() == nil { // else the run has given it up: see reaching
 				g.cut.Add(1)
 			}
 			http.Error(w, "the operator cannot be reached: "+err.Error(), http.StatusBadGateway)
 		},
 		ErrorLog: silent(),
 	}
-	g.server = &http.Server{Handler: passes, ReadHeaderTimeout: 30 * time.Second, ErrorLog: silent()}
+	g.server = &http.Server{Handler: g.reaching(passes), ReadHeaderTimeout: 30 * time.Second, ErrorLog: silent()}
 	g.wg.Go(func() { _ = g.server.Serve(g.listener) }) // until close
 	return g, nil
+}
+
+// reaching counts requests that the run gives up before there was an operator to send them to.
+func (g *gateway) reaching(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var reached atomic.Bool
+		ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
+		next.ServeHTTP(w, r.WithContext(ctx))
+		if r.Context().Err() != nil && !reached.Load() {
+			g.cut.Add(1)
+		}
+	})
+}
+
+type dialing func(ctx context.Context, network, address string) (net.Conn, error)
+
+// until has dial end with serving: net/http goes on to connect for a request that was given up.
+func until(serving context.Context, dial dialing) dialing {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(serving, stop)()
+		return dial(ctx, network, address)
+	}
 }
 
 // counted has answers counted that end before their end. Those of watches end at any time.
@@ -234,6 +261,7 @@ func (g *gateway) kubeconfig(of []byte, in Input) []byte {
 }
 
 func (g *gateway) close() {
+	g.stop()
 	_ = g.server.Close()
 	g.wg.Wait()
 }

@@ -3,6 +3,9 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner/selfsigned"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // refusing is an address at which nothing listens.
@@ -41,4 +45,30 @@ func TestDial_SaysWhyTheOperatorIsNotReached(t *testing.T) {
 			t.Errorf("said %q", said)
 		}
 	})
+}
+
+// A module gives up after a minute: while there is no operator, that is no failure of its role.
+func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
+	t.Parallel()
+	certificate, _, err := selfsigned.New(ServerName)
+	must.Do(t, err)
+	g := must.Get(newGateway(t.Context(), Input{URL: "https://" + refusing, CA: certificate}))(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(g.ca)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}} //nolint:gosec // its default is 1.2
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+strings.Replace(g.listener.Addr().String(), "127.0.0.1", "localhost", 1)+"/api", nil))(t)
+	if resp, err := client.Do(req); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("it is answered %d", resp.StatusCode)
+	}
+	testenv.Eventually(t, "the request to be counted", func(context.Context) error {
+		if n := g.cut.Load(); n != 1 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	g.close()
 }
