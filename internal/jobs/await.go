@@ -25,6 +25,9 @@ const (
 // leavePatience is longer than a container takes from its start until it asks for leave.
 const leavePatience = 20 * time.Second
 
+// silencePatience is how long a Pod of a run is not heard of until that is said: it asks again and again whether to go on.
+const silencePatience = 6 * remote.Beat
+
 // drainPatience is longer than a proxy takes to end.
 const drainPatience = 8 * time.Second
 
@@ -106,7 +109,11 @@ func (w *watched) leave(why error) error {
 // stop has the run end, since ctx has ended.
 func (w *watched) stop(ctx context.Context) {
 	w.why = context.Cause(ctx)
-	if w.phase != "" && !isClosed(w.session.Started) {
+	switch {
+	case w.phase == "":
+	case isClosed(w.session.Started):
+		w.why = fmt.Errorf("%w; %s", w.why, w.phase)
+	default:
 		w.why = fmt.Errorf("%w; its Pod waited: %s", w.why, w.phase)
 	}
 	w.since = time.Now()
@@ -146,7 +153,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 		now = w.unheard(ctx, pod)
 	}
 	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
-		now = ""
+		now = w.silence(pod)
 	}
 	if err := w.session.Trouble(); err != nil && !errors.Is(err, runner.ErrTooLarge) {
 		now = "what the run sends cannot be written to the disk of the operator, and is sent again: " + err.Error()
@@ -173,6 +180,16 @@ func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
 	}
 	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s: its log says why; a NetworkPolicy can be in the way, "+
 		"of its namespace or the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
+}
+
+// silence says since when the Pod of a run that has begun reaches this operator no more; empty if it does, or if there is none.
+func (w *watched) silence(pod *corev1.Pod) string {
+	heard := w.session.Heard()
+	if pod == nil || w.why != nil || heard.IsZero() || time.Since(heard) < silencePatience {
+		return ""
+	}
+	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s since %s: its log says why; a NetworkPolicy can be in the way, "+
+		"or the node is cut off", pod.Name, w.opts.URL, heard.UTC().Format(time.TimeOnly+"Z"))
 }
 
 // makeRoom frees space where the disk is full, and says so the first time.
@@ -214,6 +231,8 @@ func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Sessi
 		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
 	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
 		return fmt.Errorf("%w: %s", runner.ErrPod, what)
+	case pod != nil && isClosed(session.Started) && isAlone(pod):
+		return fmt.Errorf("%w: its container has ended before the run: %s", runner.ErrCut, what)
 	}
 	return fmt.Errorf("%w: %s", runner.ErrCluster, what)
 }

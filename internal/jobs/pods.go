@@ -58,6 +58,16 @@ func over(pod *corev1.Pod) bool {
 		})
 }
 
+// isAlone reports whether the container of the run has ended and the cluster has no part in it: the Pod was not evicted or deleted, and
+// its node has not started again, after which the kubelet does not know how its containers ended.
+func isAlone(pod *corev1.Pod) bool {
+	return pod.Status.Reason == "" && pod.DeletionTimestamp == nil && disruption(pod) == nil &&
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			t := c.State.Terminated
+			return c.Name == watches.JobContainer && t != nil && t.Reason != "Unknown" && t.Reason != "ContainerStatusUnknown"
+		})
+}
+
 // outOfMemory is the reason of a container that the kernel has killed for its memory.
 const outOfMemory = "OOMKilled"
 

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,4 +87,62 @@ func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 		gone()
 		<-ended
 	})
+}
+
+// A Pod that reaches the operator no more has begun all the same: its run ends by its timeout, which says why.
+func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "run")
+	synctest.Test(t, func(t *testing.T) {
+		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		req.Dir, req.Apart.Token = dir, "token"
+		must.Do(t, runner.CreateMirror(req))
+		session := must.Get(e.hub.Admit(req, "pod"))(t)
+		defer session.Close()
+		phase, ends := make(chan string, 2), make(chan error, 1)
+		req.Apart.OnPhase = func(now string) { phase <- now }
+		ctx, stop := context.WithCancelCause(t.Context())
+		go func() {
+			_, why, _ := e.await(ctx, req, session)
+			ends <- why
+		}()
+		time.Sleep(silencePatience + time.Second)
+		const says = "has not reached the operator at https://operator:8444 since "
+		if now := <-phase; !strings.Contains(now, says) {
+			t.Errorf("the status says %q", now)
+		}
+		stop(errors.New("the timeout"))
+		time.Sleep(time.Second)
+		gone()
+		if why := <-ends; !strings.Contains(why.Error(), "the timeout; its Pod ") || !strings.Contains(why.Error(), says) {
+			t.Errorf("the run ends with %v", why)
+		}
+	})
+}
+
+// What ends a run by itself again and again is not the cluster's doing.
+func TestLost_OfAPodThatEndsByItself(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	close(begun)
+	ended := func(reason string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reason}}},
+		}}}
+	}
+	evicted, deleted, drained := ended("Error"), ended("Error"), ended("Error")
+	evicted.Status.Reason = "Evicted"
+	deleted.DeletionTimestamp = new(metav1.Now())
+	drained.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want error
+	}{
+		"killed": {ended("Error"), runner.ErrCut}, "evicted": {evicted, runner.ErrCluster}, "deleted": {deleted, runner.ErrCluster},
+		"drained": {drained, runner.ErrCluster}, "its node has started again": {ended("Unknown"), runner.ErrCluster}, "gone": {nil, runner.ErrCluster},
+	} {
+		if err := (&Executor{}).lost(tt.pod, nil, &remote.Session{Started: begun}); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
 }

@@ -75,6 +75,7 @@ type Session struct {
 	reader  *http.ResponseController // of the request in progress
 	closed  bool
 	trouble error
+	heard   time.Time
 }
 
 const (
@@ -118,6 +119,7 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod, adopted: req.Apart.Adopted,
 	}
 	if pod != "" {
+		s.hear()
 		close(s.Started)
 	}
 	if err := s.readHave(req.Content.Command != nil); err != nil {
@@ -279,6 +281,9 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		err = s.receive(r.Body)
 		s.note(err)
 	}
+	if !errors.Is(err, errOtherPod) {
+		s.hear()
+	}
 	switch {
 	case errors.Is(err, errOver):
 		http.Error(w, err.Error(), http.StatusUnauthorized)
@@ -292,6 +297,21 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have, max(s.reports, 0)}) // who is gone asks again
 	}
+}
+
+// hear notes that the Pod of the run reaches this operator.
+func (s *Session) hear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+}
+
+// Heard is when the Pod of a run that has begun reached this operator last, or when this operator adopted the run; zero before. It
+// asks whether to go on every [Beat] at least.
+func (s *Session) Heard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
 }
 
 func (s *Session) finished() bool {

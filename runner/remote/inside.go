@@ -29,8 +29,8 @@ type Options struct {
 	Patience time.Duration
 }
 
-// beat is how often the operator is asked whether the run is to go on, if no event says it.
-const beat = 10 * time.Second
+// Beat is how often the operator is asked whether the run is to go on, if no event says it.
+const Beat = 10 * time.Second
 
 // sendEvery is the shortest time between two requests with events. What a command reports is looked at
 // every reportsEvery while it reports, and less and less often up to reportsIdle while it does not.
@@ -134,7 +134,7 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 		case <-sending.Done():
 		}
 	})
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(Beat)
 	defer tick.Stop()
 	wait := reportsEvery
 	look := time.NewTimer(wait)
