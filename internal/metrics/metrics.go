@@ -55,7 +55,7 @@ type Recorder struct {
 	buildInfo       *prometheus.GaugeVec
 	reconcileResult *prometheus.GaugeVec
 	reconciles      *prometheus.HistogramVec
-	createdAt       *prometheus.GaugeVec
+	created         *createdObjects
 
 	phases       *prometheus.HistogramVec
 	rejected     *prometheus.CounterVec
@@ -106,8 +106,7 @@ func unregistered() *Recorder {
 			"Reconciles that ended, by result. A counter that is exposed as a gauge.", "GVK", "result"),
 		reconciles: l.histogram("ansible_operator_reconciles",
 			"How long whole reconciles took, in seconds.", reconcileBuckets(), "GVK"),
-		createdAt: l.gauge("resource_created_at_seconds",
-			"When a watched object was created, in Unix time.", "group", "version", "kind", "namespace", "name"),
+		created: added(&l, newCreatedObjects()),
 		phases: l.histogram("rolewright_phase_duration_seconds",
 			"How long each phase of a reconcile took.", phaseBuckets(), "group", "kind", "phase"),
 		rejected: l.counter("rolewright_status_rejected_total",
@@ -197,12 +196,12 @@ func (r *Recorder) ReconcileResult(gvk schema.GroupVersionKind, succeeded bool) 
 
 // ObjectSeen notes when an object was created. To note it again is harmless.
 func (r *Recorder) ObjectSeen(gvk schema.GroupVersionKind, namespace, name string, created time.Time) {
-	r.orNone().createdAt.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name).Set(float64(created.Unix()))
+	r.orNone().created.set(createdObject{gvk, namespace, name}, created)
 }
 
 // ObjectGone removes what ObjectSeen noted.
 func (r *Recorder) ObjectGone(gvk schema.GroupVersionKind, namespace, name string) {
-	r.orNone().createdAt.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name)
+	r.orNone().created.remove(createdObject{gvk, namespace, name})
 }
 
 // Phase measures one phase of a reconcile. The names of phases are constants

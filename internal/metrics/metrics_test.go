@@ -300,7 +300,7 @@ func TestRecorder_IsSafeForConcurrentUse(t *testing.T) {
 	if got := testutil.ToFloat64(r.events); got != 3*workers*rounds {
 		t.Errorf("events = %v, want %d", got, 3*workers*rounds)
 	}
-	if got := testutil.CollectAndCount(r.createdAt); got != 0 {
+	if got := testutil.CollectAndCount(r.created); got != 0 {
 		t.Errorf("objects = %d, want 0", got)
 	}
 }
