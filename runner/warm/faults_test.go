@@ -284,7 +284,7 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	starved := servers(t, o.Dir)
 	var limits []int
 	r := runner.New(runner.Options{
-		Environ: o.Environ, Warm: pool, ForkTimeout: 20 * time.Second, // which is enough for one fork on any machine
+		Environ: o.Environ, Warm: pool, ForkTimeout: 40 * time.Second, // which is enough for one fork on any machine
 		OnLimit: func(limit int) {
 			if limits = append(limits, limit); len(limits) == 1 {
 				for pid := range starved {

@@ -337,7 +337,7 @@ func (s *server) ask(ctx context.Context) (about, error) {
 
 // lostLimit is how long a server may take to end whose keeper or supervising process
 // was killed, after the first of its runs: all of its processes are killed before.
-const lostLimit = 10 * time.Second
+const lostLimit = 30 * time.Second
 
 // lost tells of a server of which a run was cut whether that was the server's end, or
 // the run's alone. It waits until that is known, or ctx ends.

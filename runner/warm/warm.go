@@ -90,6 +90,7 @@ type Pool struct {
 	closed   bool
 	current  *server
 	starting bool
+	awaiting int // runs, in Await
 	// dir is made with the first server; made counts the servers. known are the
 	// files on which the last one depended. One at a time is started, which has them.
 	dir   lockeddir.Dir
@@ -229,6 +230,8 @@ func (p *Pool) acquire(asked time.Time) (_ *Lease, looking <-chan struct{}, _ er
 // Await is as Acquire, but waits for a server that is being started, unless the
 // last one has failed: else that costs a run less than a new Python.
 func (p *Pool) Await(ctx context.Context) (*Lease, error) {
+	p.await(1)
+	defer p.await(-1)
 	lease, err := p.Acquire(ctx)
 	p.mu.Lock()
 	failed := p.failures > 0
@@ -239,9 +242,16 @@ func (p *Pool) Await(ctx context.Context) (*Lease, error) {
 	return p.Acquire(ctx)
 }
 
+// await counts runs that wait for a server.
+func (p *Pool) await(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaiting += n
+}
+
 // Lost tells, of a run that was cut (supervise.Exit.Cut), whether the server has ended
 // with it: its keeper or its supervising process was killed, and so were all runs of
-// the server. It waits for ten seconds at most, or until ctx ends. It is called before Release.
+// the server. It waits for half a minute at most, or until ctx ends. It is called before Release.
 func (l *Lease) Lost(ctx context.Context) bool { return l.server.lost(ctx) }
 
 // Release gives the lease back, with what supervise.Supervisor.Run has returned
@@ -272,7 +282,11 @@ func (p *Pool) restLocked(s *server) {
 	s.rest = time.AfterFunc(p.opts.Idle, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.current == s && s.inFlight == 0 && s.runs == runs && !p.closed {
+		switch {
+		case p.current != s || s.inFlight > 0 || s.runs != runs || p.closed:
+		case p.awaiting > 0: // on a busy machine a run can take longer than that to take what it waits for
+			p.restLocked(s)
+		default:
 			p.failures = 0 // it was ready, and no run has found it broken
 			p.retireLocked(s, fmt.Errorf("%w: %w for %s", ErrNotReady, ErrIdle, p.opts.Idle))
 		}
