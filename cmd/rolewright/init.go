@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -78,6 +79,9 @@ func (o *filesOptions) initProject(domain, name, plugins string, given func(flag
 			return err
 		}
 		name = strings.ToLower(filepath.Base(dir))
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return usage(fmt.Errorf("the operator cannot have the name of this directory, %q: lower-case letters, digits and - expected; name it with --name", name))
+		}
 	}
 	if isProject && there.Charts() && !given("plugins") {
 		plugins = "helm"

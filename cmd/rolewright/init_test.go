@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,5 +62,16 @@ func TestInit_ImageOfCommands(t *testing.T) {
 	}
 	if want := "*\n!watches.yaml\n!lib\n!run.sh\n"; !strings.HasSuffix(got[".dockerignore"], want) {
 		t.Errorf(".dockerignore:\n%s", got[".dockerignore"])
+	}
+}
+
+// People keep projects in directories whose names no object can have.
+func TestInit_DirectoryWhoseNameIsNone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "my.app")
+	must.Do(t, os.Mkdir(dir, 0o700))
+	t.Chdir(dir)
+	code, _, stderr := invoke("rolewright", "init", "--domain", "example.com")
+	if code != 2 || !strings.Contains(stderr, `the name of this directory, "my.app"`) || !strings.Contains(stderr, "--name") {
+		t.Errorf("code %d: %s", code, stderr)
 	}
 }
