@@ -64,7 +64,7 @@ func Inside(ctx context.Context, opts Options) error {
 		in.Request.Files["kubeconfig"] = g.kubeconfig(kubeconfig, in)
 	}
 	opts.Say("asking the operator for leave to start run " + in.Request.ID)
-	if err := l.post(ctx, startPath, nil); err != nil {
+	if err := l.post(ctx, startPath, nothing); err != nil {
 		return err
 	}
 	running, cancel := context.WithCancelCause(ctx)
@@ -111,7 +111,7 @@ func (l *link) stay(ctx context.Context, o runner.Outcome) {
 	ctx, cancel := context.WithTimeout(ctx, stayFor)
 	defer cancel()
 	for d := time.Duration(0); pause(ctx, &d); {
-		err := l.post(ctx, filesPath, nil)
+		err := l.post(ctx, filesPath, nothing)
 		if errors.Is(err, errNewEpoch) {
 			err = l.finish(ctx, o)
 		}

@@ -50,11 +50,11 @@ func newLink(in Input, pod string, say func(text string)) (*link, error) {
 	}}, nil
 }
 
-// post asks until the operator answers; [ErrGivenUp] if that is a refusal.
-func (l *link) post(ctx context.Context, at string, body []byte) error {
+// post asks until the operator answers; [ErrGivenUp] if that is a refusal. Each attempt has a body of its own.
+func (l *link) post(ctx context.Context, at string, body func() io.Reader) error {
 	var d time.Duration
 	for {
-		err := l.postOnce(ctx, at, body)
+		err := l.postOnce(ctx, at, body())
 		if err == nil || errors.Is(err, ErrGivenUp) || errors.Is(err, errNewEpoch) {
 			return err
 		}
@@ -64,8 +64,11 @@ func (l *link) post(ctx context.Context, at string, body []byte) error {
 	}
 }
 
-func (l *link) postOnce(ctx context.Context, at string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.in.URL+at+"?"+url.Values{podParameter: {l.pod}, epochParameter: {l.epoch}}.Encode(), bytes.NewReader(body))
+// nothing is the body of a request that has none.
+func nothing() io.Reader { return http.NoBody }
+
+func (l *link) postOnce(ctx context.Context, at string, body io.Reader) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.in.URL+at+"?"+url.Values{podParameter: {l.pod}, epochParameter: {l.epoch}}.Encode(), body)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrGivenUp, err)
 	}
@@ -134,7 +137,7 @@ func (l *link) send(ctx context.Context, b *batch) error {
 	if err := b.files.Close(); err != nil {
 		return fmt.Errorf("pack the artifacts: %w", err)
 	}
-	if err := l.post(ctx, filesPath, b.buffer.Bytes()); err != nil {
+	if err := l.post(ctx, filesPath, func() io.Reader { return bytes.NewReader(b.buffer.Bytes()) }); err != nil {
 		return err
 	}
 	for _, name := range b.names {
@@ -241,11 +244,7 @@ func (l *link) all(ctx context.Context, o runner.Outcome) error {
 	artifacts, private := lastFiles()
 	b := newBatch()
 	for _, file := range slices.Concat(pathsIn(l.artifacts(), artifacts), pathsIn(l.in.Request.Dir, private)) {
-		data, err := tailOf(file, fileLimit)
-		if err != nil {
-			continue // there is none
-		}
-		if err := b.add(filepath.Base(file), data); err != nil {
+		if err := l.last(ctx, b, file); err != nil {
 			return err
 		}
 	}
@@ -267,16 +266,35 @@ func pathsIn(dir string, names []string) []string {
 	return paths
 }
 
-// tailOf is the end of a file.
-func tailOf(name string, limit int64) ([]byte, error) {
+// last adds a file to a batch, where there is one. What is too large for that is sent by itself, and not read into memory, of
+// which the Pod may have little.
+func (l *link) last(ctx context.Context, b *batch, name string) error {
 	file, err := plainfile.Open(name)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || info.Size() > batchSize {
+		return l.post(ctx, filesPath, func() io.Reader { return entryOf(file) })
+	}
+	data, err := io.ReadAll(io.LimitReader(file, batchSize))
+	if err != nil {
+		return nil //nolint:nilerr // as if there were none
+	}
+	return b.add(filepath.Base(name), data)
+}
+
+// entryOf is the entry of an archive with the end of a file.
+func entryOf(file *os.File) io.Reader {
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return nothing()
 	}
-	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-limit), limit))
+	size := min(info.Size(), fileLimit)
+	var head bytes.Buffer
+	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: filepath.Base(file.Name()), Typeflag: tar.TypeReg, Size: size, Mode: 0o600}); err != nil {
+		return nothing()
+	}
+	const block = 512 // an entry takes whole ones
+	return io.MultiReader(&head, io.NewSectionReader(file, info.Size()-size, size), bytes.NewReader(make([]byte, (block-size%block)%block)))
 }
