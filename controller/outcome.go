@@ -95,7 +95,11 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
-		run.Message = short(said + "; the run before it ended so, too: it probably needs more memory than the container has")
+		because := "it probably needs more memory than the container has"
+		if errors.Is(s.err, runner.ErrPodEnded) {
+			because = "its last task may have ended it"
+		}
+		run.Message = short(said + "; the run before it ended so, too: " + because)
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
 		wasInterrupted(s, run, status.ReasonCut, said)

@@ -21,6 +21,9 @@ var ErrUnavailable = errors.New("ansible-runner is unavailable")
 // its supervisor, the fork server, or the run head. It says nothing of the content.
 var ErrCut = errors.New("a process that supervised the run was killed")
 
+// ErrPodEnded is an [ErrCut] of a run in a Pod whose container has ended before the run was over, and not by the cluster.
+var ErrPodEnded = fmt.Errorf("%w: the container of its Pod has ended", ErrCut)
+
 // ErrServerCut is an [ErrCut] that all runs of a fork server had at once: the server's
 // keeper or its supervising process was killed. No single run has caused it.
 var ErrServerCut = fmt.Errorf("%w: its fork server, with all runs of that", ErrCut)

@@ -188,7 +188,7 @@ func (w *watched) silence(pod *corev1.Pod) string {
 	if pod == nil || w.why != nil || heard.IsZero() || time.Since(heard) < silencePatience {
 		return ""
 	}
-	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s since %s: its log says why; a NetworkPolicy can be in the way, "+
+	return fmt.Sprintf("its Pod %s runs, and has not reached this operator at %s since %s: its log says why; a NetworkPolicy can be in the way, "+
 		"or the node is cut off", pod.Name, w.opts.URL, heard.UTC().Format(time.TimeOnly+"Z"))
 }
 
@@ -231,8 +231,8 @@ func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Sessi
 		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
 	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
 		return fmt.Errorf("%w: %s", runner.ErrPod, what)
-	case pod != nil && isClosed(session.Started) && isAlone(pod):
-		return fmt.Errorf("%w: its container has ended before the run: %s", runner.ErrCut, what)
+	case pod != nil && isClosed(session.Started) && endedAlone(pod, session.Heard()):
+		return fmt.Errorf("%w: %s", runner.ErrPodEnded, what)
 	}
 	return fmt.Errorf("%w: %s", runner.ErrCluster, what)
 }

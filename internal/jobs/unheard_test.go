@@ -107,7 +107,7 @@ func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 			ends <- why
 		}()
 		time.Sleep(silencePatience + time.Second)
-		const says = "has not reached the operator at https://operator:8444 since "
+		const says = "has not reached this operator at https://operator:8444 since "
 		if now := <-phase; !strings.Contains(now, says) {
 			t.Errorf("the status says %q", now)
 		}
@@ -123,26 +123,45 @@ func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 // What ends a run by itself again and again is not the cluster's doing.
 func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 	t.Parallel()
-	begun := make(chan struct{})
-	close(begun)
-	ended := func(reason string) *corev1.Pod {
-		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
-			{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reason}}},
-		}}}
-	}
-	evicted, deleted, drained := ended("Error"), ended("Error"), ended("Error")
-	evicted.Status.Reason = "Evicted"
-	deleted.DeletionTimestamp = new(metav1.Now())
-	drained.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
-	for name, tt := range map[string]struct {
-		pod  *corev1.Pod
-		want error
-	}{
-		"killed": {ended("Error"), runner.ErrCut}, "evicted": {evicted, runner.ErrCluster}, "deleted": {deleted, runner.ErrCluster},
-		"drained": {drained, runner.ErrCluster}, "its node has started again": {ended("Unknown"), runner.ErrCluster}, "gone": {nil, runner.ErrCluster},
-	} {
-		if err := (&Executor{}).lost(tt.pod, nil, &remote.Session{Started: begun}); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v, want %v", name, err, tt.want)
+	dir := filepath.Join(t.TempDir(), "run")
+	synctest.Test(t, func(t *testing.T) {
+		e, req, _ := aRun(t)
+		req.Dir, req.Apart.Token = dir, "token"
+		must.Do(t, runner.CreateMirror(req))
+		session := must.Get(e.hub.Admit(req, "pod"))(t)
+		defer session.Close()
+		ended := func(change func(*corev1.Pod, *corev1.ContainerStateTerminated)) *corev1.Pod {
+			how := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.Now()}
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}
+			change(pod, how)
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "run", State: corev1.ContainerState{Terminated: how}}}
+			return pod
 		}
-	}
+		killed := ended(func(*corev1.Pod, *corev1.ContainerStateTerminated) {})
+		for name, tt := range map[string]struct {
+			pod  *corev1.Pod
+			want error
+		}{
+			"killed":  {killed, runner.ErrPodEnded},
+			"gone":    {nil, runner.ErrCluster},
+			"evicted": {ended(func(pod *corev1.Pod, _ *corev1.ContainerStateTerminated) { pod.Status.Reason = "Evicted" }), runner.ErrCluster},
+			"deleted": {ended(func(pod *corev1.Pod, _ *corev1.ContainerStateTerminated) { pod.DeletionTimestamp = new(metav1.Now()) }), runner.ErrCluster},
+			"drained": {ended(func(pod *corev1.Pod, _ *corev1.ContainerStateTerminated) {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+			}), runner.ErrCluster},
+			"done":                       {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.ExitCode = 0 }), runner.ErrCluster},
+			"its node was without power": {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.Reason = "Unknown" }), runner.ErrCluster},
+			"its node has started again": {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) {
+				how.FinishedAt = metav1.NewTime(time.Now().Add(-time.Minute))
+			}), runner.ErrCluster},
+		} {
+			if err := e.lost(tt.pod, nil, session); !errors.Is(err, tt.want) {
+				t.Errorf("%s: %v, want %v", name, err, tt.want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if err := e.lost(ended(func(*corev1.Pod, *corev1.ContainerStateTerminated) {}), nil, session); !errors.Is(err, runner.ErrCluster) {
+			t.Errorf("of one that was not heard of for a minute: %v", err)
+		}
+	})
 }

@@ -207,13 +207,38 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
-// reaching counts requests that the run gives up before there was an operator to send them to.
+// waiting is a request of the run that has no connection to an operator yet.
+type waiting struct {
+	request context.Context // the run has given it up when it ends
+	since   atomic.Int64    // in Unix milliseconds; 0 once there is a connection
+}
+
+// waitingKey is that of a *waiting in the context in which a connection is made.
+type waitingKey struct{}
+
+// bodyInMemory is more than the API server takes of a request.
+const bodyInMemory = 4 << 20
+
+// reaching counts requests that the run gives up while there is no operator to send them to. A healthy one is reached sooner than
+// in tellAfter. net/http notices that a request is given up, and does not send it later, once its body is read.
 func (g *gateway) reaching(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var reached atomic.Bool
-		ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
+		if r.Body != http.NoBody && r.ContentLength >= 0 && r.ContentLength <= bodyInMemory {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return // the run has given it up
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		waits := &waiting{request: r.Context()}
+		ctx := context.WithValue(r.Context(), waitingKey{}, waits)
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GetConn: func(string) { waits.since.Store(time.Now().UnixMilli()) }, // again, where the operator ends before it answers
+			GotConn: func(httptrace.GotConnInfo) { waits.since.Store(0) },
+		})
 		next.ServeHTTP(w, r.WithContext(ctx))
-		if r.Context().Err() != nil && !reached.Load() {
+		since := waits.since.Load()
+		if r.Context().Err() != nil && since > 0 && time.Since(time.UnixMilli(since)) >= tellAfter {
 			g.cut.Add(1)
 		}
 	})
@@ -221,12 +246,15 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 
 type dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// until has dial end with serving: net/http goes on to connect for a request that was given up.
+// until has dial end with serving, and with the request for which it was begun: net/http would go on.
 func until(serving context.Context, dial dialing) dialing {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(serving, stop)()
+		if waits, ok := ctx.Value(waitingKey{}).(*waiting); ok {
+			defer context.AfterFunc(waits.request, stop)()
+		}
 		return dial(ctx, network, address)
 	}
 }

@@ -3,10 +3,11 @@ package remote
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,28 +48,57 @@ func TestDial_SaysWhyTheOperatorIsNotReached(t *testing.T) {
 	})
 }
 
-// A module gives up after a minute: while there is no operator, that is no failure of its role.
+// A module gives up after a minute: while there is no operator, that is no failure of its role, and nothing is sent later.
 func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 	t.Parallel()
-	certificate, _, err := selfsigned.New(ServerName)
-	must.Do(t, err)
-	g := must.Get(newGateway(t.Context(), Input{URL: "https://" + refusing, CA: certificate}))(t)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(g.ca)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}} //nolint:gosec // its default is 1.2
-	defer client.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+strings.Replace(g.listener.Addr().String(), "127.0.0.1", "localhost", 1)+"/api", nil))(t)
-	if resp, err := client.Do(req); err == nil {
-		_ = resp.Body.Close()
-		t.Errorf("it is answered %d", resp.StatusCode)
+	o := newOperator(t)
+	o.start()
+	var served atomic.Int32
+	hangs := make(chan struct{})
+	o.api = func(_ http.ResponseWriter, r *http.Request) {
+		if served.Add(1) == 2 {
+			close(hangs)
+			<-r.Context().Done()
+		}
 	}
-	testenv.Eventually(t, "the request to be counted", func(context.Context) error {
-		if n := g.cut.Load(); n != 1 {
+	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate}))(t)
+	t.Cleanup(g.close)
+	config := must.Get(clientConfig(g.ca))(t)
+	config.ServerName = "localhost"
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	var asked sync.WaitGroup
+	ask := func(method, body string, patience time.Duration) (answered bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		req := must.Get(http.NewRequestWithContext(ctx, method, "https://"+g.listener.Addr().String()+"/api", strings.NewReader(body)))(t)
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err == nil
+	}
+	must.Be(t, "answered", true, ask(http.MethodGet, "", time.Minute)) // so that there is a connection, which another one uses again
+	given := func(method, body string, patience time.Duration) {
+		if ask(method, body, patience) {
+			t.Errorf("a %s is answered", method)
+		}
+	}
+	asked.Go(func() { given(http.MethodGet, "", tellAfter+3*time.Second) })
+	<-hangs
+	o.stop()
+	asked.Go(func() { given(http.MethodGet, "", tellAfter+3*time.Second) })
+	asked.Go(func() { given(http.MethodPatch, "{}", tellAfter+3*time.Second) })
+	asked.Go(func() { given(http.MethodGet, "", time.Second) }) // tells nothing of the operator
+	asked.Wait()
+	testenv.Eventually(t, "the requests to be counted", func(context.Context) error {
+		if n := g.cut.Load(); n != 3 {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil
 	})
-	g.close()
+	o.start()
+	time.Sleep(lastPause + time.Second) // a connection that is still to be made is made by then
+	if n := served.Load(); n != 2 {
+		t.Errorf("%d requests are served", n)
+	}
 }

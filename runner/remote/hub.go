@@ -311,6 +311,9 @@ func (s *Session) hear() {
 func (s *Session) Heard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.reader != nil {
+		return time.Now() // a request is received
+	}
 	return s.heard
 }
 

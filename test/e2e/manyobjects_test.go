@@ -155,10 +155,11 @@ func (m *manyObjects) round(round, replicas int) {
 	fmt.Printf("| %d | %.1f | %.0f | %.0f | %.0f | %.1f | %.1f | %s |\n", replicas, took.Seconds(), most/(1<<20), least/(1<<20), writes, ran.Seconds(), requests, over)
 }
 
-// until waits for what takes minutes with as many objects as one likes.
+// until waits for what takes minutes with as many objects as one likes. The metrics name each object, and are not read more often than
+// Prometheus would.
 func (m *manyObjects) until(reached func(context.Context) bool) {
 	m.t.Helper()
-	must.Do(m.t, wait.PollUntilContextTimeout(m.t.Context(), 200*time.Millisecond, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
+	must.Do(m.t, wait.PollUntilContextTimeout(m.t.Context(), 5*time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
 		return reached(ctx), nil
 	}))
 }
