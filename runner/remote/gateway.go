@@ -209,8 +209,9 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 
 // waiting is a request of the run that has no connection to an operator yet.
 type waiting struct {
-	request context.Context // the run has given it up when it ends
-	since   atomic.Int64    // in Unix milliseconds; 0 once there is a connection
+	// givenUp has a function called when the run gives it up, as [context.AfterFunc] does.
+	givenUp func(func()) (stop func() bool)
+	since   atomic.Int64 // in Unix milliseconds; 0 once there is a connection
 }
 
 // waitingKey is that of a *waiting in the context in which a connection is made.
@@ -230,7 +231,9 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		waits := &waiting{request: r.Context()}
+		waits := &waiting{givenUp: func(do func()) func() bool { //nolint:contextcheck // it is about the request, from where a connection is made
+			return context.AfterFunc(r.Context(), do)
+		}}
 		ctx := context.WithValue(r.Context(), waitingKey{}, waits)
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			GetConn: func(string) { waits.since.Store(time.Now().UnixMilli()) }, // again, where the operator ends before it answers
@@ -253,7 +256,7 @@ func until(serving context.Context, dial dialing) dialing {
 		defer stop()
 		defer context.AfterFunc(serving, stop)()
 		if waits, ok := ctx.Value(waitingKey{}).(*waiting); ok {
-			defer context.AfterFunc(waits.request, stop)()
+			defer waits.givenUp(stop)()
 		}
 		return dial(ctx, network, address)
 	}

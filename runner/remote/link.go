@@ -279,7 +279,7 @@ func (l *link) last(ctx context.Context, b *batch, name string) error {
 	}
 	data, err := io.ReadAll(io.LimitReader(file, batchSize))
 	if err != nil {
-		return nil //nolint:nilerr // as if there were none
+		return nil // as if there were none
 	}
 	return b.add(filepath.Base(name), data)
 }
