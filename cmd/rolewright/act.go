@@ -67,7 +67,7 @@ not while the object is paused. With --wait, wait until the run has ended, as
 			if err != nil || !waits {
 				return err
 			}
-			return o.await(cmd, c, objects, reconciled)
+			return o.await(cmd, c, objects, requested)
 		},
 	}
 	o.bindAll(cmd, "Reconcile")

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -231,8 +232,13 @@ func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error)
 	return answer, err
 }
 
+// answerPatience is how long the operator may take for an answer: one that hangs still accepts connections.
+const answerPatience = 30 * time.Second
+
 // get reads what is at a path of the API.
 func (r *reader) get(ctx context.Context, path string, query url.Values, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, fmt.Errorf("no answer within %s", answerPatience))
+	defer cancel()
 	resp, err := r.ask(ctx, path, query)
 	if err != nil {
 		return err

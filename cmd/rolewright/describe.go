@@ -107,6 +107,9 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	line("run", "%s", r.ID)
 	line("object", "%s, generation %d", object, r.Generation)
 	line("why", "%s", why(r.Cause, r.Trigger, "%s: %s"))
+	if r.Mode != "" {
+		line("mode", "%s", r.Mode)
+	}
 	if r.Finished.IsZero() {
 		line("result", "in progress, since %s", age(now, r.Started))
 	} else {
@@ -194,14 +197,17 @@ func wrote(line func(what, format string, args ...any), r history.Run) {
 		if w.Task >= 0 && w.Task < len(r.Tasks) {
 			task = "  by " + r.Tasks[w.Task].Title()
 		}
+		if w.DryRun {
+			name += " (dry run)"
+		}
 		if w.Result == "refused" {
 			line(what, "%s refused with %d: %s%s", w.Verb, w.Code, name, task)
 		} else {
 			line(what, "%s %s%s", w.Result, name, task)
 		}
 	}
-	if more := shown - shownWrites; more > 0 {
-		line("", "and %d more", more+r.WritesLeftOut)
+	if more := max(0, shown-shownWrites) + r.WritesLeftOut; more > 0 {
+		line("", "and %d more", more)
 	}
 	switch {
 	case shown == 0 && unchanged == 0:

@@ -44,6 +44,17 @@ func TestDescribeRun_OfACommand(t *testing.T) {
 	says(t, out.String(), "1 write changed nothing", true)
 }
 
+// What a check would write is not shown as written.
+func TestDescribeRun_OfACheck(t *testing.T) {
+	t.Parallel()
+	r := history.Run{Brief: history.Brief{ID: "1", Mode: "check"}, Writes: []history.Write{{Verb: "create", Result: "created", Task: -1, DryRun: true}}, WritesLeftOut: 2}
+	var out bytes.Buffer
+	must.Do(t, describeRun(&out, r, time.Now()))
+	says(t, out.String(), "(dry run)", true)
+	says(t, out.String(), "mode    check", true)
+	says(t, out.String(), "and 2 more", true)
+}
+
 // An object that has failed is explained with the message of the failure.
 func TestPrintExplanation_HasTheMessageOfAFailure(t *testing.T) {
 	t.Parallel()

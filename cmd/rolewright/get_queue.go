@@ -197,6 +197,9 @@ type queuePlace struct {
 // apiInPod is where the operator's API is in its own Pod, as the manifests have it.
 const apiInPod = "http://127.0.0.1:6791"
 
+// placePatience bounds what is asked beside what the object itself says.
+const placePatience = 5 * time.Second
+
 // placeOf asks the operator for the place of an object in its queue.
 func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructured) queuePlace {
 	from := *o
@@ -206,6 +209,8 @@ func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructu
 		}
 		from.server = apiInPod
 	}
+	ctx, cancel := context.WithTimeout(ctx, placePatience)
+	defer cancel()
 	from.namespace, from.allNamespaces = obj.GetNamespace(), obj.GetNamespace() == ""
 	gvk := obj.GroupVersionKind()
 	r, query, err := from.ask(ctx, []string{gvk.Kind + "." + gvk.Group + "/" + obj.GetName()})

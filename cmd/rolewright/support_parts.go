@@ -192,13 +192,22 @@ func (c *supportCluster) pods(ctx context.Context) (any, error) {
 	_, pods, err := c.operatorPods(ctx)
 	var all []supportPod
 	for _, p := range pods {
-		is := supportPod{Name: p.Name, Node: p.Spec.NodeName, Phase: p.Status.Phase, Statuses: p.Status.ContainerStatuses}
-		for _, container := range p.Spec.Containers {
-			is.Images, is.Flags = append(is.Images, container.Image), append(is.Flags, flagsOf(container.Args)...)
-		}
-		all = append(all, is)
+		all = append(all, takenOf(p))
 	}
 	return orNothing(all), err
+}
+
+// takenOf is what is taken of a Pod. The flags of other programs in it may be secret.
+func takenOf(p corev1.Pod) supportPod {
+	is := supportPod{Name: p.Name, Node: p.Spec.NodeName, Phase: p.Status.Phase, Statuses: p.Status.ContainerStatuses}
+	operator, _ := apiPort(p)
+	for _, container := range p.Spec.Containers {
+		is.Images = append(is.Images, container.Image)
+		if container.Name == operator {
+			is.Flags = flagsOf(container.Args)
+		}
+	}
+	return is
 }
 
 // maxSupportLog is how much of the log of a Pod is taken, in bytes and lines.

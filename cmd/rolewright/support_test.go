@@ -32,3 +32,13 @@ func TestFlagsOf_LeavesOutWhatMayBeSecret(t *testing.T) {
 	got := flagsOf([]string{"run", "--leader-elect", "--ansible-args=-e password=x", "--ansible-args", "-e password=y", "--ansible-args", "--extra-vars=password=z", "--api-port=6791"})
 	must.Be(t, "flags", []string{"--leader-elect", "--ansible-args", "--ansible-args", "--ansible-args", "--api-port=6791"}, got)
 }
+
+// A proxy in the operator's Pod that lets people log in has its secrets in its flags.
+func TestTakenOf_HasNoFlagsOfOtherPrograms(t *testing.T) {
+	is := takenOf(corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "proxy", Image: "proxy:1", Args: []string{"--client-secret=x"}},
+		{Name: "manager", Image: "operator:1", Args: []string{"--leader-elect"}, Ports: []corev1.ContainerPort{{Name: apiPortName}}},
+	}}})
+	must.Be(t, "flags", "--leader-elect", strings.Join(is.Flags, " "))
+	must.Be(t, "images", "proxy:1 operator:1", strings.Join(is.Images, " "))
+}

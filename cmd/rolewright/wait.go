@@ -56,11 +56,8 @@ until the objects are gone.`,
 			if err != nil {
 				return err
 			}
-			found, err := c.chosen(cmd.Context(), &o.selectOptions, names)
-			if o.condition == waitsForDeletion && nothing(err) {
-				return nil
-			}
-			if err != nil {
+			found, err := o.there(cmd.Context(), c, names)
+			if err != nil || len(found) == 0 {
 				return err
 			}
 			return o.await(cmd, c, found, met)
@@ -71,6 +68,25 @@ until the objects are gone.`,
 	o.bindTimeout(cmd, 30*time.Second)
 	completeFlag(cmd, "for", fixed(waitsForReconcile, "condition=Ready", waitsForDeletion))
 	return cmd
+}
+
+// there are the objects to wait for; with --for delete without those that are gone already.
+func (o *waitOptions) there(ctx context.Context, c *objectClient, names []string) (found []unstructured.Unstructured, err error) {
+	if o.condition != waitsForDeletion {
+		return c.chosen(ctx, &o.selectOptions, names)
+	}
+	each := [][]string{nil} // all that are selected
+	if len(names) > 0 {
+		each = slices.Collect(slices.Chunk(names, 1))
+	}
+	for _, names := range each {
+		some, err := c.chosen(ctx, &o.selectOptions, names)
+		if err != nil && !nothing(err) {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
 }
 
 // What --for knows beside conditions.
@@ -141,6 +157,17 @@ func reconciled(obj *unstructured.Unstructured) (string, string, error) {
 		said += fmt.Sprintf(" (run %s, %s, took %s)", plaintext.Cut(last.ID, shownID), last.Cause, last.Finished.Sub(last.Started).Round(100*time.Millisecond))
 	}
 	return said, "", nil
+}
+
+// requested is the goal of a run that was asked for: where the status has no record of runs, its end cannot be seen.
+func requested(obj *unstructured.Unstructured) (string, string, error) {
+	if obj != nil {
+		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
+		if _, records, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "ansible"); !records && observed > 0 {
+			return "", "", errors.New("its status has no record of runs (status.ansible), so the end of the run that was asked for cannot be seen here: see \"rolewright get runs\"")
+		}
+	}
+	return reconciled(obj)
 }
 
 // awaited is an object that is waited for.

@@ -239,6 +239,16 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	return sel, nil
 }
 
+// inAll is the namespace that all runs of the selection have; empty where they differ, or have none.
+func (sel selection) inAll() string {
+	for _, namespace := range sel.kinds {
+		if namespace != sel.namespace {
+			return ""
+		}
+	}
+	return sel.namespace
+}
+
 // The number of runs in a list.
 const (
 	defaultLimit = 100
@@ -285,7 +295,7 @@ func (s *server) runs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	ended, next, err := s.History.Runs(history.Query{
-		Wants: sel.wants, Namespace: sel.namespace, Name: sel.name, Result: sel.result, Limit: limit, Before: before,
+		Wants: sel.wants, Namespace: sel.inAll(), Name: sel.name, Result: sel.result, Limit: limit, Before: before,
 	})
 	if err != nil {
 		fail(w, problemOf(err))

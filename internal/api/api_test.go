@@ -293,3 +293,11 @@ func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 	begin(recorder, "other", "B", "one", "a")
 	must.Be(t, "event after the right is withdrawn", "other", next())
 }
+
+// Runs of objects that are in no namespace are stored without one.
+func TestSelection_NamespaceOfAll(t *testing.T) {
+	t.Parallel()
+	in := [2]string{"g", "A"}
+	must.Be(t, "namespace", "one", selection{namespace: "one", kinds: map[[2]string]string{in: "one"}}.inAll())
+	must.Be(t, "namespace", "", selection{namespace: "one", kinds: map[[2]string]string{in: "one", {"g", "Zone"}: ""}}.inAll())
+}

@@ -109,7 +109,7 @@ if (live) {
       writes = n + 1;
       if (w.result === "unchanged") return;
       const name = w.namespace ? w.namespace + "/" + plain(w.name) : w.name;
-      writeRows.append(row(sign(w.result), plain(w.resource + " " + (name ?? "")), plain((w.fields ?? []).join(", ")), ""));
+      writeRows.append(row(sign(w.result), plain(w.resource + " " + (name ?? "") + (w.dryRun ? " (dry run)" : "")), plain((w.fields ?? []).join(", ")), ""));
     },
     "run-ended": () => reload(),
   });
