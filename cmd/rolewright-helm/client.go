@@ -79,7 +79,7 @@ func (h *handler) connect() error {
 	h.config = action.NewConfiguration()
 	h.config.RESTClientGetter, h.config.KubeClient = g, h.kube
 	listed := &listing{SecretInterface: client.CoreV1().Secrets(h.in.Object.GetNamespace())}
-	h.records = &records{Memory: driver.NewMemory(), secrets: driver.NewSecrets(listed), listed: listed}
+	h.records = &records{inMemory: &inMemory{}, secrets: driver.NewSecrets(listed), listed: listed}
 	h.config.Releases = storage.Init(h.records)
 	h.config.HookOutputFunc = func(string, string, string) io.Writer { return os.Stderr }
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"helm.sh/helm/v4/pkg/kube"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // What becomes of the definitions in crds/ of a chart.
@@ -24,7 +25,7 @@ func (h *handler) crds(first bool) error {
 	}
 	var made kube.ResourceList
 	for _, crd := range h.chart.CRDObjects() {
-		list, err := h.kube.Build(bytes.NewReader(crd.File.Data), false)
+		list, err := unowned(h.kube.Client.Build(bytes.NewReader(crd.File.Data), false))
 		if err == nil && len(list) > 0 && apply {
 			_, err = h.kube.Update(list, list, kube.ClientUpdateOptionServerSideApply(true, true))
 		} else if err == nil && len(list) > 0 {
@@ -53,4 +54,16 @@ func (h *handler) crds(first bool) error {
 	h.discovery.Invalidate()
 	h.mapper.Reset()
 	return nil
+}
+
+// unowned are the definitions, which belong to no object: others use them, too, and no release may take them along.
+func unowned(list kube.ResourceList, err error) (kube.ResourceList, error) {
+	for _, info := range list {
+		obj, err := meta.Accessor(info.Object)
+		if err != nil {
+			return nil, err
+		}
+		obj.SetAnnotations(with(obj.GetAnnotations(), map[string]string{annotationOwned: "none"}))
+	}
+	return list, err
 }

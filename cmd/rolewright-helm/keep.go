@@ -66,6 +66,9 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 			return result{}, h.fail(irreconcilable, "ReconcileError", err)
 		}
 	}
+	if err := h.writeDeployed(ctx, is); err != nil {
+		return result{}, err
+	}
 	reason := upgradeSuccessful
 	if is.Version == 1 {
 		reason = installSuccessful
@@ -192,6 +195,9 @@ func stable(obj runtime.Object) any {
 // succeed ends a run that has made a revision.
 func (h *handler) succeed(ctx context.Context, is *release.Release, reason string, changed bool) (result, error) {
 	h.trusted = true
+	if err := h.writeDeployed(ctx, is); err != nil { // before what can fail: without its seal, the release is made once more
+		return result{}, err
+	}
 	h.sayIfNonDeterministic(ctx, is)
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
@@ -209,9 +215,6 @@ func (h *handler) succeed(ctx context.Context, is *release.Release, reason strin
 func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *release.Release, reason string, changed bool) (result, error) {
 	h.conditions(absent(releaseFailed), absent(irreconcilable),
 		condition{kind: deployed, status: "True", reason: reason, message: is.Info.Notes})
-	if err := h.writeDeployed(ctx, is); err != nil {
-		return result{}, err
-	}
 	waiting, err := unready(list)
 	if err != nil {
 		return result{changed: changed}, err

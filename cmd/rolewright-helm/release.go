@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,7 +138,8 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 }
 
 // rollback makes the revision again that an upgrade should have replaced. Without an
-// annotation it is tried without force first: with force, fields that cannot change fail.
+// annotation it is tried without force first: with force, fields that cannot change fail. It is not waited for: the
+// run fails in any case, and a second try because of Pods that are slow would replace each object.
 func (h *handler) rollback(to *release.Release, why error) error {
 	if !h.trusted {
 		return h.fail(releaseFailed, "UpgradeError",
@@ -153,7 +155,7 @@ func (h *handler) rollback(to *release.Release, why error) error {
 	for _, force := range attempts {
 		rollback := action.NewRollback(h.config)
 		rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
-		rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, h.waitStrategy()
+		rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
 		if err = rollback.Run(h.name()); err == nil {
 			h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
 			return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))

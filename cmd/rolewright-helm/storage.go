@@ -25,7 +25,7 @@ import (
 // looked at, and what they have written themselves: who may write the Secrets cannot change
 // that under them.
 type records struct {
-	*driver.Memory
+	*inMemory
 	secrets *driver.Secrets
 	listed  *listing
 	read    bool
@@ -57,7 +57,7 @@ func (r *records) Create(key string, rel release.Releaser) error {
 	if err := r.secrets.Create(key, r.wholly(rel)); err != nil {
 		return fitting(err)
 	}
-	return r.Memory.Create(key, rel)
+	return r.inMemory.Create(key, rel)
 }
 
 // Update implements [driver.Driver].
@@ -65,7 +65,7 @@ func (r *records) Update(key string, rel release.Releaser) error {
 	if err := r.secrets.Update(key, r.wholly(rel)); err != nil {
 		return fitting(err)
 	}
-	return r.Memory.Update(key, rel)
+	return r.inMemory.Update(key, rel)
 }
 
 // fitting says what to do about a release that does not fit into its Secret: Helm divides none.
@@ -82,7 +82,7 @@ func (r *records) Delete(key string) (release.Releaser, error) {
 	if _, err := r.secrets.Delete(key); err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
 		return nil, err
 	}
-	return r.Memory.Delete(key)
+	return r.inMemory.Delete(key)
 }
 
 // labelRecord is, within the program only, the name of the Secret that a revision was read from.
@@ -128,7 +128,6 @@ func (l *listing) Update(ctx context.Context, secret *corev1.Secret, options met
 // load reads the revisions of the release. Its name and namespace are not what they say: an upgrade
 // would render the chart for another namespace.
 func (r *records) load(name, namespace string) error {
-	r.SetNamespace(namespace)
 	list, err := r.secrets.Query(map[string]string{"name": name, "owner": "helm"})
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
 		return err
@@ -146,7 +145,7 @@ func (r *records) load(name, namespace string) error {
 		}
 		delete(rel.Labels, labelRecord)
 		rel.Name, rel.Namespace = name, namespace
-		if err := r.Memory.Create(key, rel); err != nil {
+		if err := r.inMemory.Create(key, rel); err != nil {
 			return err
 		}
 		revisions = append(revisions, rel)
@@ -226,7 +225,7 @@ func (h *handler) recorded() (*v1.Release, error) {
 		h.reports.event("Warning", "UnverifiedRelease", "The records of the release are gone, and status.deployedRelease.manifest was too long to name all objects: some may be left")
 	}
 	rel := &v1.Release{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Version: 1, Manifest: manifest, Info: &v1.Info{Status: common.StatusDeployed}}
-	return rel, h.records.Memory.Create(recordOf(rel.Name, rel.Version), rel)
+	return rel, h.records.inMemory.Create(recordOf(rel.Name, rel.Version), rel)
 }
 
 // deployedOf is the last revision that is deployed; nil if none is. If the record of that was deleted, or Helm was killed

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -88,10 +89,14 @@ func (h *handler) seal(is *release.Release, wanted rendered) error {
 	if err != nil {
 		return err
 	}
-	is.Manifest, is.Hooks, is.Info.Status = wanted.manifest, wanted.hooks, common.StatusDeployed
-	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: rand.Text()})
-	if err := h.config.Releases.Update(is); err != nil {
-		return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))
+	before := h.sealOf(is)
+	is.Manifest, is.Hooks = wanted.manifest, wanted.hooks
+	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: cmp.Or(is.Labels[labelSalt], rand.Text())})
+	if before != h.sealOf(is) || is.Info.Status != common.StatusDeployed { // else only the status lacks the seal
+		is.Info.Status = common.StatusDeployed
+		if err := h.config.Releases.Update(is); err != nil {
+			return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))
+		}
 	}
 	h.trusted = true
 	return nil
@@ -329,4 +334,22 @@ func join(documents []string) string {
 		text.WriteString("---\n" + document + "\n")
 	}
 	return text.String()
+}
+
+// both is a manifest with what another one has beside its objects.
+func both(manifest, other string) string {
+	documents, has := split(manifest), map[string]bool{}
+	for _, document := range documents {
+		objects, _ := parse(document) // one that cannot be read is left out later, which is said then
+		for name := range objects {
+			has[name] = true
+		}
+	}
+	for _, document := range split(other) {
+		objects, err := parse(document)
+		if err == nil && slices.ContainsFunc(slices.Collect(maps.Keys(objects)), func(name string) bool { return !has[name] }) {
+			documents = append(documents, document)
+		}
+	}
+	return join(documents)
 }

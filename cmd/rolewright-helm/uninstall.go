@@ -68,6 +68,9 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		case h.chartName != "" && !h.ofChart():
 			return nil, nil
 		default:
+			if is := deployedOf(history); is != nil && is != last {
+				last.Manifest = both(last.Manifest, is.Manifest) // an upgrade that was cut short has not removed what it leaves out
+			}
 			err = h.distrust(last, h.freshHooks(ctx, last))
 		}
 	} else if last, err = h.recorded(); err == nil && last != nil {

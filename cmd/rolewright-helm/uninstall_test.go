@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	v2 "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -310,6 +313,24 @@ func TestUninstall_ChartRenamed(t *testing.T) {
 		c.finalize()
 		if is := c.get(roles+"it") != nil; is != left {
 			t.Errorf("sealed %t: the ClusterRole is left: %t", sealed, is)
+		}
+	}
+}
+
+// An upgrade that was cut short has not removed what it leaves out.
+func TestUninstall_UpgradeCutShort(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	c.try(h.config.Releases.Create(&release.Release{
+		Name: "it", Namespace: "ns", Version: 2, Manifest: strings.Split(chartOfTwo, "---")[0], Info: &release.Info{Status: common.StatusPendingUpgrade},
+		Chart: &v2.Chart{Metadata: &v2.Metadata{APIVersion: "v2", Name: "kettle", Version: "0.1.0"}},
+	}))
+	c.finalize()
+	for _, at := range []string{configMaps + "it", roles + "it", record, strings.TrimSuffix(record, "1") + "2"} {
+		if c.get(at) != nil {
+			t.Errorf("%s is left", at)
 		}
 	}
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/resource"
+)
+
+// Names of objects may have what Helm's records have between the name and the revision.
+func TestMemory_NameLikeARevision(t *testing.T) {
+	m, rel := &inMemory{}, &release.Release{Name: "shop.v2", Version: 1, Info: &release.Info{Status: common.StatusDeployed}}
+	key := recordOf(rel.Name, rel.Version)
+	if err := m.Create(key, rel); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.Get(key); got != rel || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := m.Query(map[string]string{"name": "shop.v2", "owner": "helm", "status": "deployed"}); len(got) != 1 || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := m.Query(map[string]string{"name": "shop"}); err == nil {
+		t.Errorf("%v", got)
+	}
+	if got, err := m.Delete(key); got != rel || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// With dryRunOption: client nothing is looked up, by Helm's actions neither, which take the getter for that.
+func TestRender_WithoutLookup(t *testing.T) {
+	for option, want := range map[string]bool{"client": false, "": true} {
+		c := newCluster(t)
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+		h, _ := c.handler("reconcile")
+		h.in.settings.DryRunOption = option
+		c.try(h.connect())
+		c.try(h.prepare(nil))
+		_, err := h.render(t.Context(), nil)
+		c.try(err)
+		if is := h.config.RESTClientGetter != nil; is != want {
+			t.Errorf("%q: there is a getter: %t", option, is)
+		}
+	}
+}
+
+// A release is known to be this program's before anything else can fail.
+func TestSucceed_SealsFirst(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	c.try(h.prepare(nil))
+	rel, err := h.last()
+	c.try(err)
+	c.refuse = func(r *http.Request) int {
+		if r.Method == http.MethodGet && r.URL.Path == roles+"it" {
+			return http.StatusTooManyRequests
+		}
+		return 0
+	}
+	if _, err := h.succeed(t.Context(), rel, upgradeSuccessful, true); err == nil {
+		t.Fatal("no error")
+	}
+	if seal, _, _ := unstructured.NestedString(c.get(itself).Object, "status", "deployedRelease", "seal"); seal == "" {
+		t.Errorf("there is no seal: %v", c.get(itself).Object["status"])
+	}
+}
+
+// Where no seal can be kept, a run that changes nothing writes no record.
+func TestKeep_WithoutStatusSubresource(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	c.served["demo.example.com/v1"] = c.served["demo.example.com/v1"][:1]
+	var was map[string]any
+	for range 3 {
+		if _, text, err := c.run("reconcile"); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		is := c.get(record).Object
+		if was != nil && !reflect.DeepEqual(was, is) {
+			t.Error("the record is another one")
+		}
+		was = is
+	}
+}
+
+// The definitions of a chart belong to no object.
+func TestUnowned(t *testing.T) {
+	is := &unstructured.Unstructured{Object: map[string]any{}}
+	list, err := unowned(kube.ResourceList{&resource.Info{Object: is}}, nil)
+	if err != nil || len(list) != 1 || is.GetAnnotations()[annotationOwned] != "none" {
+		t.Errorf("%v, %v", err, is)
+	}
+}
