@@ -59,17 +59,16 @@ func over(pod *corev1.Pod) bool {
 		})
 }
 
-// promptly is longer than it takes from the end of a container to the status of its Pod here, and than a Pod that runs says nothing.
+// promptly is longer than a Pod that runs says nothing, and its end takes to be known here.
 const promptly = 2 * remote.Beat
 
-// endedAlone reports whether the container of the run has failed by itself, when its Pod was heard of last: the Pod was not evicted or
-// deleted, and it is not seen late, as after its node has started again. Kubelets say of such a container that it has failed, too.
+// endedAlone reports whether the container of the run has failed by itself, a moment after its Pod was heard of last: the Pod was not
+// evicted or deleted, and its node has not started again, after which kubelets say that a container has failed, too.
 func endedAlone(pod *corev1.Pod, heard time.Time) bool {
 	return pod.Status.Reason == "" && pod.DeletionTimestamp == nil && disruption(pod) == nil && time.Since(heard) < promptly &&
 		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 			t := c.State.Terminated
-			return c.Name == watches.JobContainer && t != nil && t.ExitCode != 0 && time.Since(t.FinishedAt.Time) < promptly &&
-				t.Reason != "Unknown" && t.Reason != "ContainerStatusUnknown"
+			return c.Name == watches.JobContainer && t != nil && t.ExitCode != 0 && t.Reason != "Unknown" && t.Reason != "ContainerStatusUnknown"
 		})
 }
 

@@ -131,7 +131,7 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 		session := must.Get(e.hub.Admit(req, "pod"))(t)
 		defer session.Close()
 		ended := func(change func(*corev1.Pod, *corev1.ContainerStateTerminated)) *corev1.Pod {
-			how := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.Now()}
+			how := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}
 			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}
 			change(pod, how)
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "run", State: corev1.ContainerState{Terminated: how}}}
@@ -151,9 +151,6 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 			}), runner.ErrCluster},
 			"done":                       {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.ExitCode = 0 }), runner.ErrCluster},
 			"its node was without power": {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.Reason = "Unknown" }), runner.ErrCluster},
-			"its node has started again": {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) {
-				how.FinishedAt = metav1.NewTime(time.Now().Add(-time.Minute))
-			}), runner.ErrCluster},
 		} {
 			if err := e.lost(tt.pod, nil, session); !errors.Is(err, tt.want) {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)

@@ -34,6 +34,7 @@ type gateway struct {
 	listener net.Listener
 	ca       []byte
 	cut      atomic.Int64
+	away     atomic.Int64       // since when requests wait for an operator, in Unix milliseconds; 0 while none does
 	stop     context.CancelFunc // ends connections that are not made yet
 	wg       sync.WaitGroup
 }
@@ -184,7 +185,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the run: %w", err)
 	}
-	serving, stop := context.WithCancel(ctx)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx)) // a run that is stopped may ask for more until close
 	g := &gateway{stop: stop, ca: certificate, listener: tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})}
 	passes := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -207,11 +208,11 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
-// waiting is a request of the run that has no connection to an operator yet.
+// waiting is a request of the run.
 type waiting struct {
 	// givenUp has a function called when the run gives it up, as [context.AfterFunc] does.
 	givenUp func(func()) (stop func() bool)
-	since   atomic.Int64 // in Unix milliseconds; 0 once there is a connection
+	reached atomic.Bool // there is a connection for it
 }
 
 // waitingKey is that of a *waiting in the context in which a connection is made.
@@ -224,24 +225,37 @@ const bodyInMemory = 4 << 20
 // in tellAfter. net/http notices that a request is given up, and does not send it later, once its body is read.
 func (g *gateway) reaching(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != http.NoBody && r.ContentLength >= 0 && r.ContentLength <= bodyInMemory {
-			body, err := io.ReadAll(r.Body)
+		if r.Body != http.NoBody && r.Header.Get("Upgrade") == "" {
+			body, err := io.ReadAll(io.LimitReader(r.Body, bodyInMemory+1))
 			if err != nil {
-				return // the run has given it up
+				panic(http.ErrAbortHandler) // no answer: the request was not sent
 			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
+			if len(body) <= bodyInMemory {
+				r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+			} else {
+				r.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+			}
 		}
 		waits := &waiting{givenUp: func(do func()) func() bool { //nolint:contextcheck // it is about the request, from where a connection is made
 			return context.AfterFunc(r.Context(), do)
 		}}
 		ctx := context.WithValue(r.Context(), waitingKey{}, waits)
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			GetConn: func(string) { waits.since.Store(time.Now().UnixMilli()) }, // again, where the operator ends before it answers
-			GotConn: func(httptrace.GotConnInfo) { waits.since.Store(0) },
+			GetConn: func(string) { // again, where the operator ends before it answers
+				waits.reached.Store(false)
+				g.away.CompareAndSwap(0, time.Now().UnixMilli())
+			},
+			GotConn: func(httptrace.GotConnInfo) {
+				waits.reached.Store(true)
+				g.away.Store(0)
+			},
 		})
 		next.ServeHTTP(w, r.WithContext(ctx))
-		since := waits.since.Load()
-		if r.Context().Err() != nil && since > 0 && time.Since(time.UnixMilli(since)) >= tellAfter {
+		away := g.away.Load()
+		if r.Context().Err() != nil && !waits.reached.Load() && away > 0 && time.Since(time.UnixMilli(away)) >= tellAfter {
 			g.cut.Add(1)
 		}
 	})

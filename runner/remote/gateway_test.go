@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -59,42 +61,70 @@ func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}
-	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate}))(t)
+	running, stopped := context.WithCancel(t.Context())
+	g := must.Get(newGateway(running, Input{URL: o.url, CA: o.certificate}))(t)
+	stopped() // a run that is stopped goes on for a while
 	t.Cleanup(g.close)
 	config := must.Get(clientConfig(g.ca))(t)
 	config.ServerName = "localhost"
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	var asked sync.WaitGroup
-	ask := func(method, body string, patience time.Duration) (answered bool) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ask := func(method string, body io.Reader) (answered bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*tellAfter)
 		defer cancel()
-		req := must.Get(http.NewRequestWithContext(ctx, method, "https://"+g.listener.Addr().String()+"/api", strings.NewReader(body)))(t)
+		req := must.Get(http.NewRequestWithContext(ctx, method, "https://"+g.listener.Addr().String()+"/api", body))(t)
 		resp, err := client.Do(req)
 		if err == nil {
 			_ = resp.Body.Close()
 		}
 		return err == nil
 	}
-	must.Be(t, "answered", true, ask(http.MethodGet, "", time.Minute)) // so that there is a connection, which another one uses again
-	given := func(method, body string, patience time.Duration) {
-		if ask(method, body, patience) {
-			t.Errorf("a %s is answered", method)
-		}
+	must.Be(t, "answered", true, ask(http.MethodGet, nil)) // so that there is a connection, which another one uses again
+	ended := make(chan struct{})
+	asked.Go(func() {
+		ask(http.MethodGet, nil) // is sent again when the operator has ended, or answered, if its connection is new
+		close(ended)
+	})
+	select {
+	case <-hangs:
+	case <-ended:
+		t.Fatal("the operator has not got it")
 	}
-	asked.Go(func() { ask(http.MethodGet, "", tellAfter+3*time.Second) }) // is sent again when the operator has ended, or answered, if its connection is new
-	<-hangs
 	o.stop()
-	asked.Go(func() { given(http.MethodGet, "", tellAfter+3*time.Second) })
-	asked.Go(func() { given(http.MethodPatch, "{}", tellAfter+3*time.Second) })
-	asked.Go(func() { given(http.MethodGet, "", time.Second) }) // tells nothing of the operator
+	for method, body := range map[string]io.Reader{http.MethodGet: nil, http.MethodPatch: strings.NewReader("{}"), http.MethodPost: io.MultiReader(strings.NewReader("{}"))} {
+		asked.Go(func() {
+			if ask(method, body) {
+				t.Errorf("a %s is answered", method)
+			}
+		})
+	}
 	asked.Wait()
-	for deadline := time.Now().Add(time.Minute); g.cut.Load() < 3 && time.Now().Before(deadline); { // the gateway hears of it a little later
+	for deadline := time.Now().Add(time.Minute); g.cut.Load() < 4 && time.Now().Before(deadline); { // the gateway hears of it a little later
 		time.Sleep(10 * time.Millisecond)
 	}
-	must.Be(t, "requests that are counted", int64(3), g.cut.Load())
+	must.Be(t, "requests that are counted", int64(4), g.cut.Load())
 	o.start()
 	time.Sleep(lastPause + time.Second) // a connection that is still to be made is made by then
 	if n := served.Load(); n != 2 {
 		t.Errorf("%d requests are served", n)
 	}
+}
+
+// A connection is not made any more for a request that was given up, or when the gateway is closed.
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	serving, closed := context.WithCancel(t.Context())
+	request, givenUp := context.WithCancel(t.Context())
+	dial := until(serving, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	waits := &waiting{givenUp: func(do func()) func() bool { return context.AfterFunc(request, do) }}
+	var dials sync.WaitGroup
+	dials.Go(func() { _, _ = dial(context.WithValue(context.Background(), waitingKey{}, waits), "", "") })
+	givenUp()
+	dials.Wait()
+	dials.Go(func() { _, _ = dial(context.Background(), "", "") })
+	closed()
+	dials.Wait()
 }

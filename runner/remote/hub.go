@@ -258,6 +258,9 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 	s.reading(http.NewResponseController(w))
 	defer s.reading(nil)
 	pod := r.URL.Query().Get(podParameter)
+	if pod != "" && (s.pod == "" || s.pod == pod) {
+		s.hear()
+	}
 	err := error(nil)
 	switch start := r.URL.Path == startPath; {
 	case pod == "" || s.pod != "" && s.pod != pod:
@@ -278,11 +281,8 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Get(epochParameter) != s.epoch:
 		// It has told another operator what this one lacks.
 	default:
-		err = s.receive(r.Body)
+		err = s.receive(hearing{r.Body, s})
 		s.note(err)
-	}
-	if !errors.Is(err, errOtherPod) {
-		s.hear()
 	}
 	switch {
 	case errors.Is(err, errOver):
@@ -311,10 +311,22 @@ func (s *Session) hear() {
 func (s *Session) Heard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reader != nil {
-		return time.Now() // a request is received
-	}
 	return s.heard
+}
+
+// hearing is what the Pod sends: it is heard of with each piece.
+type hearing struct {
+	io.Reader
+	s *Session
+}
+
+// Read implements [io.Reader].
+func (h hearing) Read(b []byte) (int, error) {
+	n, err := h.Reader.Read(b)
+	if n > 0 {
+		h.s.hear()
+	}
+	return n, err
 }
 
 func (s *Session) finished() bool {

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/rolewright/rolewright/runner"
@@ -275,7 +276,13 @@ func (l *link) last(ctx context.Context, b *batch, name string) error {
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || info.Size() > batchSize {
-		return l.post(ctx, filesPath, func() io.Reader { return entryOf(file) })
+		var broken atomic.Bool
+		return l.post(ctx, filesPath, func() io.Reader {
+			if broken.Load() {
+				return nothing() // as if there were none
+			}
+			return entryOf(file, &broken)
+		})
 	}
 	data, err := io.ReadAll(io.LimitReader(file, batchSize))
 	if err != nil {
@@ -284,8 +291,8 @@ func (l *link) last(ctx context.Context, b *batch, name string) error {
 	return b.add(filepath.Base(name), data)
 }
 
-// entryOf is the entry of an archive with the end of a file.
-func entryOf(file *os.File) io.Reader {
+// entryOf is the entry of an archive with the end of a file. It notes that the file cannot be read.
+func entryOf(file *os.File, broken *atomic.Bool) io.Reader {
 	info, err := file.Stat()
 	if err != nil {
 		return nothing()
@@ -296,5 +303,20 @@ func entryOf(file *os.File) io.Reader {
 		return nothing()
 	}
 	const block = 512 // an entry takes whole ones
-	return io.MultiReader(&head, io.NewSectionReader(file, info.Size()-size, size), bytes.NewReader(make([]byte, (block-size%block)%block)))
+	return io.MultiReader(&head, noting{io.NewSectionReader(file, info.Size()-size, size), broken}, bytes.NewReader(make([]byte, (block-size%block)%block)))
+}
+
+// noting notes an error of its reader.
+type noting struct {
+	io.Reader
+	broken *atomic.Bool
+}
+
+// Read implements [io.Reader].
+func (r noting) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.broken.Store(true)
+	}
+	return n, err
 }
