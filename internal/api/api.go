@@ -240,13 +240,13 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 }
 
 // inAll is the namespace that all runs of the selection have; empty where they differ, or have none.
-func (sel selection) inAll() string {
-	for _, namespace := range sel.kinds {
-		if namespace != sel.namespace {
+func (q selection) inAll() string {
+	for _, namespace := range q.kinds {
+		if namespace != q.namespace {
 			return ""
 		}
 	}
-	return sel.namespace
+	return q.namespace
 }
 
 // The number of runs in a list.
