@@ -34,23 +34,6 @@ func TestMemory_NameLikeARevision(t *testing.T) {
 	}
 }
 
-// With dryRunOption: client nothing is looked up, by Helm's actions neither, which take the getter for that.
-func TestRender_WithoutLookup(t *testing.T) {
-	for option, want := range map[string]bool{"client": false, "": true} {
-		c := newCluster(t)
-		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
-		h, _ := c.handler("reconcile")
-		h.in.settings.DryRunOption = option
-		c.try(h.connect())
-		c.try(h.prepare(nil))
-		_, err := h.render(t.Context(), nil)
-		c.try(err)
-		if is := h.config.RESTClientGetter != nil; is != want {
-			t.Errorf("%q: there is a getter: %t", option, is)
-		}
-	}
-}
-
 // A release is known to be this program's before anything else can fail.
 func TestSucceed_SealsFirst(t *testing.T) {
 	c := newCluster(t)

@@ -87,8 +87,7 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 	}
 	render := engine.New(h.rest).RenderWithContext
 	if option := h.in.settings.DryRunOption; option == "client" {
-		render = engine.Engine{}.RenderWithContext // without lookup, as Helm's actions render without a getter
-		h.config.RESTClientGetter = nil
+		render = engine.Engine{}.RenderWithContext // without lookup
 	}
 	files, err := render(ctx, h.chart, all)
 	if err != nil {
