@@ -87,7 +87,7 @@ func chartFields() []field[entry] {
 		{Field{"valuesFrom", typeList, "[]", false,
 			"Secrets and ConfigMaps whose keys are paths of values, such as database.password, and win over the spec. A change of one runs the object, too."},
 			setValuesFrom},
-		{Field{"dryRunOption", typeString, "server", false, "With client, templates of the chart look up nothing in the cluster."},
+		{Field{"dryRunOption", typeString, "server", false, "With client, a chart is compared with its release without looking into the cluster (lookup); installations and upgrades look."},
 			textField(func(e *entry) *string { return &e.chart.DryRunOption })},
 		{Field{"wait", typeBool, "false", false,
 			"Whether a run waits until what it has made is ready, and counts as failed otherwise. Without it runs look again later."},
