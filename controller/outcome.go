@@ -95,11 +95,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
-		because := "it probably needs more memory than the container has"
-		if errors.Is(s.err, runner.ErrPodEnded) {
-			because = "its last task may have ended it"
-		}
-		run.Message = short(said + "; the run before it ended so, too: " + because)
+		run.Message = short(said + "; the run before it ended so, too: " + whyCutAgain(s.err))
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
 		wasInterrupted(s, run, status.ReasonCut, said)
@@ -172,6 +168,14 @@ func (s *scope) cutBefore() bool {
 	last := s.memory.last
 	return last != nil && last.Fingerprint == s.fingerprint &&
 		(last.Reason == status.ReasonCut || last.Reason == string(runner.RunnerDied))
+}
+
+// whyCutAgain is the likely cause of a run that was cut like the one before it.
+func whyCutAgain(err error) string {
+	if errors.Is(err, runner.ErrPodEnded) {
+		return "its last task may have ended it"
+	}
+	return "it probably needs more memory than the container has"
 }
 
 // noSpace is the message of a run that a full disk has hindered.

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -120,11 +121,20 @@ func TestUntil(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	waits := &waiting{givenUp: func(do func()) func() bool { return context.AfterFunc(request, do) }}
-	var dials sync.WaitGroup
-	dials.Go(func() { _, _ = dial(context.WithValue(context.Background(), waitingKey{}, waits), "", "") })
-	givenUp()
-	dials.Wait()
-	dials.Go(func() { _, _ = dial(context.Background(), "", "") })
-	closed()
-	dials.Wait()
+	long, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, tt := range []struct {
+		ctx context.Context
+		end func()
+	}{{context.WithValue(long, waitingKey{}, waits), givenUp}, {long, closed}} {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := dial(tt.ctx, "", "")
+			ended <- err
+		}()
+		tt.end()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ends with %v", err)
+		}
+	}
 }

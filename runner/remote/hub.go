@@ -1,17 +1,13 @@
 package remote
 
 import (
-	"archive/tar"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"net/http"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -314,21 +310,6 @@ func (s *Session) Heard() time.Time {
 	return s.heard
 }
 
-// hearing is what the Pod sends: it is heard of with each piece.
-type hearing struct {
-	io.Reader
-	s *Session
-}
-
-// Read implements [io.Reader].
-func (h hearing) Read(b []byte) (int, error) {
-	n, err := h.Reader.Read(b)
-	if n > 0 {
-		h.s.hear()
-	}
-	return n, err
-}
-
 func (s *Session) finished() bool {
 	select {
 	case <-s.Done:
@@ -336,98 +317,4 @@ func (s *Session) finished() bool {
 	default:
 		return false
 	}
-}
-
-// receive puts files where they belong. Each is whole, or not there.
-func (s *Session) receive(body io.Reader) error {
-	files := tar.NewReader(body)
-	for {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if parts := reportsName.FindStringSubmatch(header.Name); parts != nil && header.Typeflag == tar.TypeReg {
-			if err := s.report(parts[1], header.Size, files); err != nil {
-				return err
-			}
-			continue
-		}
-		place, counter, ok := s.place(header.Name)
-		if !ok || header.Typeflag != tar.TypeReg || isSparse(header) {
-			return errRefused
-		}
-		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one before.
-		grows := taken(min(header.Size, math.MaxInt64/2))
-		if before, err := s.dir.Lstat(place); err == nil {
-			grows -= taken(before.Size())
-		}
-		if s.limit > 0 && (header.Size < 0 || grows > s.limit-s.bytes) {
-			s.over = true
-			return errTooMuch
-		}
-		if err := s.write(place, files); err != nil {
-			return err // it is sent again
-		}
-		s.bytes += grows
-		s.have = max(s.have, counter)
-		if place == runner.OutcomeFile {
-			s.over = true
-			close(s.Done)
-			return nil
-		}
-	}
-}
-
-// isSparse tells whether an entry names bytes that it does not bring: some hundred would become as many as a run may leave, again
-// and again. No worker sends one.
-func isSparse(header *tar.Header) bool {
-	for key := range header.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") {
-			return true
-		}
-	}
-	return false
-}
-
-// report adds a piece of the reports of a command, which may begin with what is there already.
-func (s *Session) report(offset string, size int64, piece io.Reader) error {
-	from, err := strconv.ParseInt(offset, 10, 64)
-	if err != nil || s.reports < from || size < 0 || size > reportsLimit-from {
-		return errRefused
-	}
-	if size <= s.reports-from {
-		return nil
-	}
-	if _, err := io.CopyN(io.Discard, piece, s.reports-from); err != nil {
-		return err
-	}
-	file, err := s.dir.OpenFile(s.artifact(runner.ReportsFile), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(file, piece)
-	s.reports += n
-	return errors.Join(err, file.Close())
-}
-
-// artifact is where a file of the artifacts is.
-func (s *Session) artifact(name string) string { return path.Join("artifacts", s.id, name) }
-
-// place is where a file belongs that a container sends.
-func (s *Session) place(name string) (place string, counter int, ok bool) {
-	artifacts, private := lastFiles()
-	if event, is := strings.CutPrefix(name, eventsDir); is {
-		n, ok := counterOf(event)
-		return s.artifact(name), n, ok
-	}
-	switch {
-	case slices.Contains(artifacts, name):
-		return s.artifact(name), 0, true
-	case slices.Contains(private, name), name == runner.OutcomeFile:
-		return name, 0, true
-	}
-	return "", 0, false
 }
