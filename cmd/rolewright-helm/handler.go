@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -115,7 +116,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
-	if err := h.repair(history); err != nil {
+	if is, err = h.repair(is); err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
 	if is == nil {
@@ -162,20 +163,44 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 
 // repair removes the records of actions that a crash has cut short, and those of releases
 // that were never deployed: Helm would refuse to work with them. What such an action has made
-// is taken over by the next one.
-func (h *handler) repair(history []*release.Release) error {
+// is taken over by the next one, if that is of the same chart and values. It returns the revision that is deployed then.
+func (h *handler) repair(is *release.Release) (*release.Release, error) {
 	if h.check() {
-		return nil
+		return is, nil
 	}
-	is := deployedOf(history)
+	if is == nil {
+		return nil, h.forget(func(common.Status) bool { return true })
+	}
+	if err := h.forget(func(status common.Status) bool { return status == common.StatusPendingRollback }); err != nil {
+		return nil, err
+	}
+	is, err := h.revert(is)
+	if err != nil {
+		return nil, err
+	}
+	return is, h.forget(common.Status.IsPending)
+}
+
+// forget removes the records of revisions by their status.
+func (h *handler) forget(which func(common.Status) bool) error {
+	history, err := h.history()
+	if err != nil {
+		return err
+	}
 	for _, rel := range history {
-		if is != nil && !rel.Info.Status.IsPending() {
-			continue
+		if which(rel.Info.Status) {
+			h.reports.progress("Remove the record of revision %d, which is %s", rel.Version, rel.Info.Status)
+			if err := h.drop(rel); err != nil {
+				return err
+			}
 		}
-		h.reports.progress("Remove the record of revision %d, which is %s", rel.Version, rel.Info.Status)
-		if _, err := h.config.Releases.Delete(rel.Name, rel.Version); err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
-			return fmt.Errorf("remove the record of revision %d, which is %s: %w", rel.Version, rel.Info.Status, err)
-		}
+	}
+	return nil
+}
+
+func (h *handler) drop(rel *release.Release) error {
+	if _, err := h.config.Releases.Delete(rel.Name, rel.Version); err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
+		return fmt.Errorf("remove the record of revision %d, which is %s: %w", rel.Version, rel.Info.Status, cause(err))
 	}
 	return nil
 }

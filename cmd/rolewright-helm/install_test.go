@@ -1,9 +1,12 @@
 package main
 
 import (
+	"maps"
 	"net/http"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/kube"
@@ -74,6 +77,49 @@ func TestKeep_WithoutStatusSubresource(t *testing.T) {
 			t.Error("the record is another one")
 		}
 		was = is
+	}
+}
+
+// Where an upgrade was cut short, and is not wanted any more, what only that one has goes; also where the first try of that fails.
+func TestReconcile_UpgradeCutShort(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	c.release(chartOfTwo)
+	const more, secrets = configMaps + "more", "/api/v1/namespaces/ns/secrets/"
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	rel, err := h.last()
+	c.try(err)
+	next := *rel
+	next.Version, next.Info, next.Labels = 2, &release.Info{Status: common.StatusPendingUpgrade}, map[string]string{labelSalt: "n", labelInputs: "others"}
+	next.Manifest += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs, namespace: ns}\n"
+	c.try(h.config.Releases.Create(&next))
+	made, err := h.kube.Build(strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n"), false)
+	c.try(err)
+	_, err = h.kube.Create(made, kube.ClientCreateOptionServerSideApply(false, false))
+	c.try(err)
+	theirs := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "theirs", "namespace": "ns"}}}
+	c.objects[configMaps+"theirs"] = theirs
+
+	c.refuse = func(r *http.Request) int {
+		if r.Method == http.MethodPatch && r.URL.Path == configMaps+"it" {
+			return http.StatusTooManyRequests
+		}
+		return 0
+	}
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.Object["data"] = map[string]any{"a": "of the upgrade"} })
+	if _, text, err := c.run("reconcile"); err == nil {
+		t.Fatalf("no error\n%s", text)
+	}
+	c.refuse = nil
+	if _, text, err := c.run("reconcile"); err != nil || !strings.Contains(text, "ReleaseRolledBack") {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if c.get(more) != nil || c.get(configMaps+"it") == nil || c.get(configMaps+"theirs") == nil {
+		t.Errorf("what the upgrade has made is left, or what is not its is gone: %v", slices.Sorted(maps.Keys(c.objects)))
+	}
+	if c.get(secrets+recordOf("it", 2)) != nil || c.get(secrets+recordOf("it", 3)) == nil {
+		t.Errorf("records: %v", slices.Sorted(maps.Keys(c.objects)))
 	}
 }
 

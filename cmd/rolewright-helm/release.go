@@ -153,15 +153,56 @@ func (h *handler) rollback(to *release.Release, why error) error {
 	}
 	var err error
 	for _, force := range attempts {
-		rollback := action.NewRollback(h.config)
-		rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
-		rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
-		if err = rollback.Run(h.name()); err == nil {
-			h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
+		if err = h.restore(to, force); err == nil {
 			return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
 		}
 	}
 	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
+}
+
+// revert makes the deployed revision again where the upgrade after it has not succeeded, and was of another chart or other values
+// than those of now: objects and fields that only that one has would be left. It returns the revision that is deployed then.
+func (h *handler) revert(is *release.Release) (*release.Release, error) {
+	last, err := h.last()
+	if err != nil || !h.trusted || last.Version <= is.Version {
+		return is, err
+	}
+	inputs, err := h.inputs()
+	if err != nil || last.Labels[labelInputs] == inputs {
+		return is, err
+	}
+	h.reports.progress("Roll back to revision %d: the upgrade to revision %d has not succeeded, and is not wanted any more", is.Version, last.Version)
+	if err := h.distrust(last, nil); err != nil {
+		return nil, err
+	}
+	h.trusted = false // what is compared with is not sealed
+	err = h.restore(is, false)
+	if h.trusted = true; err != nil {
+		return nil, fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", last.Version, is.Version, cause(err))
+	}
+	return h.last()
+}
+
+// restore makes a revision again, as another one. Where that fails, the records are as before: the next try has to compare with what
+// was to be upgraded to.
+func (h *handler) restore(to *release.Release, force bool) error {
+	before, err := h.last()
+	if err != nil {
+		return err
+	}
+	status := before.Info.Status
+	rollback := action.NewRollback(h.config)
+	rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
+	rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
+	if err = rollback.Run(h.name()); err == nil {
+		h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
+		return nil
+	}
+	if last, lastErr := h.last(); lastErr == nil && last.Version > before.Version {
+		before.Info.Status = status
+		err = errors.Join(err, h.drop(last), h.config.Releases.Update(before))
+	}
+	return err
 }
 
 // overridden reports, as helm-operator does, which values the watch decides.
