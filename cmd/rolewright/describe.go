@@ -67,6 +67,7 @@ found.`,
 				if err != nil {
 					return err
 				}
+				noteHistory(cmd.ErrOrStderr(), list.Metadata)
 				if len(list.Items) == 0 {
 					return errNoRun()
 				}
@@ -100,12 +101,8 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	line := func(what, format string, args ...any) {
 		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, strings.ReplaceAll(plaintext.Plain(fmt.Sprintf(format, args...)), "\n", "\n\t"))
 	}
-	object := r.Kind + "." + r.Group + "/" + r.Name
-	if r.Namespace != "" {
-		object += " in " + r.Namespace
-	}
 	line("run", "%s", r.ID)
-	line("object", "%s, generation %d", object, r.Generation)
+	line("object", "%s, generation %d", runsObject(r.Brief), r.Generation)
 	line("why", "%s", why(r.Cause, r.Trigger, "%s: %s"))
 	if r.Mode != "" {
 		line("mode", "%s", r.Mode)
@@ -145,6 +142,14 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	wrote(line, r)
 	return tab.Flush()
+}
+
+// runsObject names the object of a run as no other one is named.
+func runsObject(b history.Brief) string {
+	if b.Namespace == "" {
+		return b.Kind + "." + b.Group + "/" + b.Name
+	}
+	return b.Kind + "." + b.Group + "/" + b.Name + " in " + b.Namespace
 }
 
 // why is the cause of a run and what has led to it, which may begin with the same word.
@@ -244,7 +249,7 @@ those of the runs that follow, until the command is interrupted.`,
 			}
 			defer r.close()
 			setQuery(query, "namespace", r.namespace)
-			l := tasksLog{reader: r, query: query, out: cmd.OutOrStdout(), follow: follow}
+			l := tasksLog{reader: r, query: query, out: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), follow: follow}
 			return l.show(cmd.Context(), run)
 		},
 	}
@@ -258,10 +263,10 @@ those of the runs that follow, until the command is interrupted.`,
 
 // tasksLog prints the tasks of runs, each once.
 type tasksLog struct {
-	reader *reader
-	query  url.Values
-	out    io.Writer
-	follow bool
+	reader      *reader
+	query       url.Values
+	out, stderr io.Writer
+	follow      bool
 
 	// run is the run that is shown, tasks how many of its tasks were, and ended is true
 	// once its end was.
@@ -291,28 +296,38 @@ func (l *tasksLog) show(ctx context.Context, id string) error {
 }
 
 // catchUp prints what there is of a run, the newest where id is empty, and returns from
-// where on events go on.
+// where on events go on. The query is of the object of that run only then: several may have the name.
 func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err error) {
-	if id == "" {
-		list, err := l.reader.newest(ctx, l.query)
+	if id != "" {
+		is, err := l.reader.run(ctx, id)
 		if err != nil {
 			return "", err
 		}
-		if len(list.Items) == 0 {
-			if l.follow {
-				return list.Metadata.Cursor, nil
-			}
-			return "", errNoRun()
-		}
-		id = list.Items[0].ID
+		l.query.Set("run", is.Run.ID)
+		id = runsObject(is.Run.Brief)
 	}
-	is, err := l.reader.run(ctx, id)
+	list, err := l.reader.newest(ctx, l.query)
+	l.query.Del("run")
 	if err != nil {
 		return "", err
 	}
-	if is.Run.Name != l.query.Get("name") {
-		return "", coded(fmt.Errorf("run %s is one of %s/%s", plaintext.Cut(is.Run.ID, shownID), is.Run.Kind, is.Run.Name), exitNothing)
+	noteHistory(l.stderr, list.Metadata)
+	if len(list.Items) == 0 {
+		switch {
+		case id != "":
+			return "", coded(fmt.Errorf("the run is one of %s", id), exitNothing)
+		case l.follow:
+			return list.Metadata.Cursor, nil
+		}
+		return "", errNoRun()
 	}
+	is, err := l.reader.run(ctx, list.Items[0].ID)
+	if err != nil {
+		return "", err
+	}
+	l.query.Set("kind", is.Run.Kind)
+	setQuery(l.query, "group", is.Run.Group)
+	setQuery(l.query, "namespace", is.Run.Namespace)
 	l.begin(is.Run.Brief)
 	for n, t := range is.Run.Tasks {
 		l.task(n, t)
@@ -352,7 +367,7 @@ func (l *tasksLog) begin(b history.Brief) {
 		return
 	}
 	l.run, l.tasks, l.ended = b.ID, 0, false
-	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), why(b.Cause, b.Trigger, "%s %s"))
+	l.print("run %.8s of %s, %s: %s", b.ID, runsObject(b), b.Started.Local().Format(time.DateTime), why(b.Cause, b.Trigger, "%s %s"))
 }
 
 func (l *tasksLog) task(n int, t history.Task) {

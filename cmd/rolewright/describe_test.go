@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
@@ -123,4 +126,40 @@ func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 		d.announce([]watches.Watch{{Webhooks: watches.Webhooks{Validate: []watches.Validation{v}}}})
 		says(t, out.String(), `play them with "rolewright test"`, asks)
 	}
+}
+
+// logs follows the object of the run that it shows, and no other one of that name. It says of which replica the history is.
+func TestLogs_OfOneObject(t *testing.T) {
+	t.Parallel()
+	brief := history.Brief{ID: "8c51a3f0", Started: time.Now(), Finished: time.Now(), Object: history.Object{Group: "a.example.com", Kind: "Tea", Namespace: "one", Name: "green"}}
+	meta := api.ListMeta{Cursor: "7", Shards: &api.Shards{Replica: "r1", Holders: []string{"r1", "r2"}}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.Root+"/runs", func(w http.ResponseWriter, r *http.Request) {
+		list := api.RunList{Metadata: meta, Items: []history.Brief{brief}}
+		if r.URL.Query().Get("name") != brief.Name {
+			list.Items = nil
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	mux.HandleFunc("GET "+api.Root+"/runs/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Run{Metadata: meta, Run: history.Run{Brief: brief}})
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	var out, stderr bytes.Buffer
+	l := tasksLog{
+		reader: &reader{base: server.URL, client: http.DefaultClient, close: func() {}}, out: &out, stderr: &stderr,
+		query: url.Values{"kind": {"tea"}, "name": {"green"}},
+	}
+	cursor, err := l.catchUp(t.Context(), "")
+	must.Do(t, err)
+	must.Be(t, "where events go on", "7", cursor)
+	must.Be(t, "the object that events are asked of", "group=a.example.com&kind=Tea&limit=1&name=green&namespace=one", l.query.Encode())
+	says(t, out.String(), "run 8c51a3f0 of Tea.a.example.com/green in one", true)
+	says(t, stderr.String(), "This replica makes no runs", true)
+	says(t, stderr.String(), "the replica r1, which holds 1 of 2 shards", true)
+
+	l.query = url.Values{"kind": {"tea"}, "name": {"black"}}
+	_, err = l.catchUp(t.Context(), "8c51")
+	says(t, err.Error(), "the run is one of Tea.a.example.com/green in one", true)
 }

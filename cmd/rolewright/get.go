@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -93,6 +94,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	if err := r.get(cmd.Context(), "/runs", query, &list); err != nil {
 		return err
 	}
+	noteHistory(cmd.ErrOrStderr(), list.Metadata)
 	out := cmd.OutOrStdout()
 	if !o.output.isTable() {
 		var names []string
@@ -115,6 +117,14 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return err == nil
 	})
+}
+
+// noteHistory says what the history of a replica has not.
+func noteHistory(stderr io.Writer, is api.ListMeta) {
+	if !is.Leads {
+		fmt.Fprintln(stderr, "This replica makes no runs: another one has the history of those of now. Name its Pod with --operator-pod.")
+	}
+	noteShards(stderr, "history", is.Shards)
 }
 
 func setQuery(query url.Values, key, value string) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -80,10 +81,7 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 	if !list.Metadata.Leads {
 		fmt.Fprintln(stderr, notLeading)
 	}
-	if is := list.Metadata.Shards; is != nil {
-		fmt.Fprintf(stderr, "This is the queue of the replica %s, which holds %d of %d shards: each replica has its own.\n",
-			plaintext.OneLine(is.Replica), is.Held(), len(is.Holders))
-	}
+	noteShards(stderr, "queue", list.Metadata.Shards)
 	if list.Metadata.LeftOut > 0 {
 		fmt.Fprintf(stderr, "%d more are left out: see --limit.\n", list.Metadata.LeftOut)
 	}
@@ -107,6 +105,14 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 
 // notLeading is said of an operator that has no queue.
 const notLeading = "This replica makes no runs: another one has the queue."
+
+// noteShards says of which replica a queue or a history is, where the replicas share the objects.
+func noteShards(stderr io.Writer, what string, is *api.Shards) {
+	if is != nil {
+		fmt.Fprintf(stderr, "This is the %s of the replica %s, which holds %d of %d shards: each replica has its own.\n",
+			what, plaintext.OneLine(is.Replica), is.Held(), len(is.Holders))
+	}
+}
 
 // followQueue prints what changes in the queue since last, until the command ends.
 func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, last api.Queue, every time.Duration) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -55,21 +54,19 @@ func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
 	if o.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), items)
 	}
-	tab := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	head := "KIND\tNAMESPACE\tNAME\tSTATUS"
+	rows := [][]string{{"KIND", "NAMESPACE", "NAME", "STATUS"}}
 	if w.Prune {
-		head += "\tREMOVED IF UNTOUCHED"
+		rows[0] = append(rows[0], "REMOVED IF UNTOUCHED")
 	}
-	_, _ = fmt.Fprintln(tab, head)
 	for _, i := range items {
-		line := i.Kind + "\t" + cmp.Or(i.Namespace, "-") + "\t" + i.Name + "\t" + i.Status
+		row := []string{i.Kind, cmp.Or(i.Namespace, "-"), i.Name, i.Status}
 		switch {
 		case i.Prunable:
-			line += "\tyes"
+			row = append(row, "yes")
 		case w.Prune:
-			line += "\tno: " + i.Kept
+			row = append(row, "no: "+i.Kept)
 		}
-		_, _ = fmt.Fprintln(tab, line)
+		rows = append(rows, row)
 	}
-	return tab.Flush()
+	return (&table{out: cmd.OutOrStdout()}).print(rows...)
 }

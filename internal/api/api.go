@@ -92,6 +92,8 @@ type ListMeta struct {
 	Cursor string `json:"cursor"`
 	// Leads is false where another replica makes the runs.
 	Leads bool `json:"leads"`
+	// Shards is left out where the replicas do not share the objects.
+	Shards *Shards `json:"shards,omitempty"`
 }
 
 // Run is the answer for one run.
@@ -269,7 +271,15 @@ func limitOf(r *http.Request) (int, *problem) {
 }
 
 func (s *server) meta(next string) ListMeta {
-	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads()}
+	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads(), Shards: s.shared()}
+}
+
+// shared says how the replicas share the objects; nil where they do not.
+func (s *server) shared() *Shards {
+	if s.Shards == nil {
+		return nil
+	}
+	return s.Shards()
 }
 
 // runs lists runs: those in progress first, then the newest.
