@@ -22,9 +22,9 @@ import (
 // onChange is that of [warm.Options]. The pool is to be closed after the Runner.
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
-	return warm.New(warm.Options{
+	return warm.New(warm.Options{ // the environment is to be that of runs, Request.environment: a run head compares them
 		Without: os.Getenv(warm.WithoutVariable),
-		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook",
+		Environ: ansibleenv.WithHome(ansibleenv.Direct(opts.Environ), os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook",
 		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Content: opts.WarmContent, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }

@@ -16,7 +16,7 @@ import (
 func TestPool_ChecksItsServers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()
-	for _, set := range []string{"ANSIBLE_PIPELINING=1", "ANSIBLE_EXECUTABLE=/bin/bash", "app.properties=1"} {
+	for _, set := range []string{"ANSIBLE_PIPELINING=1", "ANSIBLE_EXECUTABLE=/bin/bash", "app.properties=1", "HTTPS_PROXY=http://p.invalid"} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
 			o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), set), ForkTimeout: patient}
