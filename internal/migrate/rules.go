@@ -304,7 +304,7 @@ func rulesOfFaults() []Rule {
 		{ID: roleElsewhere, Severity: Unread, Title: "the content of a watch is not here", Do: "report on the root of the image, with --root"},
 		{
 			ID: otherImage, Severity: Unread, Title: "the image is built on another",
-			Do: "if it has ansible-operator, copy the program into it: COPY --from=rolewright/binary /rolewright /usr/local/bin/ansible-operator",
+			Do: "if it has ansible-operator, copy the program into it, under both names: COPY --from=rolewright/binary /rolewright /usr/local/bin/rolewright, and the same to /usr/local/bin/ansible-operator",
 		},
 	}
 }

@@ -45,7 +45,7 @@ func scheduleFields() []field[Schedule] {
 		{Field{"jitter", typeDuration, "0s", false, "Over which time after cron the objects are spread. Each has its own delay, which stays."},
 			limit(func(s *Schedule) *time.Duration { return &s.Jitter })},
 		{Field{"windows", typeList, "[]", false,
-			"Maintenance windows: runs for the causes schedule, period, content and environment start only within one. At any time if it is missing."},
+			"Maintenance windows: runs for the causes schedule, period, content, environment and restart start only within one. At any time if it is missing."},
 			setWindows},
 	}
 }
