@@ -225,6 +225,59 @@ func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 			if n := exec.count(); n != 2 {
 				t.Errorf("%d runs, want 2", n)
 			}
+			eventually(t, "nothing keeps the files of either run", func() bool {
+				exec.mu.Lock()
+				defer exec.mu.Unlock()
+				return len(exec.forgotten) == 2
+			})
+		})
+	}
+}
+
+// A start that was recorded, and of which the API server has not said so, is no run that was lost: none was made.
+func TestReconcile_StartOfWhichNoAnswerCame(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	exec := &fakeExecutor{}
+	var starts atomic.Int32
+	slow := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		answered, err := next.RoundTrip(req)
+		if writesStatus(req) && err == nil && exec.count() == 0 && starts.Add(1) <= 5 && starts.Load()%2 == 1 {
+			_ = answered.Body.Close()
+			return refusal(req, http.StatusInternalServerError), nil
+		}
+		return answered, err
+	})
+	o := start(t, slow, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	if log := o.log(); !strings.Contains(log, "Run was not started") || strings.Contains(log, "Run of an earlier process is lost") {
+		t.Errorf("the log says otherwise:\n%s", log)
+	}
+}
+
+// An API server that has just started may say of an object that it is not there. It is looked at again.
+func TestReconcile_ObjectThatIsNotThereForAMoment(t *testing.T) {
+	t.Parallel()
+	for name, hits := range map[string]func(req *http.Request) bool{
+		"before the run": func(req *http.Request) bool {
+			return req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/one")
+		},
+		"at its start": writesStatus,
+		"at the finalizer": func(req *http.Request) bool {
+			return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, c, gvk, ns := installed(t)
+			exec := &fakeExecutor{}
+			var once atomic.Bool
+			faulty := refusing(cfg, http.StatusNotFound, func(req *http.Request) bool { return hits(req) && once.CompareAndSwap(false, true) })
+			start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
+			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+			awaitCondition(t, c, obj, status.Ready, "True")
+			must.Be(t, "a request was refused", true, once.Load())
 		})
 	}
 }

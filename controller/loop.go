@@ -20,16 +20,26 @@ const (
 
 // loops counts the runs in a row that changes by others, or with ownSpec the last run's own,
 // have started: n before run, which follows last. Failed ones count, too: a change of a
-// reference does not wait for a retry.
-func loops(n int, last *status.Run, run status.Run, ownSpec bool) int {
+// reference does not wait for a retry. A run by time does not end the count where it was pushed: such a change was
+// there when it began, and it has only come first.
+func loops(n int, last *status.Run, run status.Run, ownSpec, pushed bool) int {
+	effect := byEffect(run, ownSpec)
 	switch {
-	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) && (cause(run.Cause) != causeChanged || !ownSpec),
-		run.Result == status.Interrupted:
+	case run.Result == status.Interrupted:
+		return 0
+	case !effect && pushed && slices.Contains([]cause{causePeriod, causeSchedule, causeRetry, causeRequeueAfter}, cause(run.Cause)):
+		return n
+	case !effect:
 		return 0
 	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
 		return 1
 	}
 	return n + 1
+}
+
+// byEffect reports whether what others have changed, or with ownSpec the last run itself, has started a run.
+func byEffect(run status.Run, ownSpec bool) bool {
+	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) || cause(run.Cause) == causeChanged && ownSpec
 }
 
 // effectPause is how long after a run a change by others starts the next one.
@@ -48,8 +58,14 @@ func (s *scope) ownSpec(generation int64) bool {
 // noteLoop counts the run that ended, and says in it where it is one of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	ownSpec := s.ownSpec(run.Generation)
-	s.memory.loops = loops(s.memory.loops, s.memory.last, *run, ownSpec)
+	s.memory.loops = loops(s.memory.loops, s.memory.last, *run, ownSpec, s.pushed)
 	if s.memory.loops < loopRuns {
+		return
+	}
+	if !byEffect(*run, ownSpec) {
+		if last := s.memory.last; last != nil && last.Loop != "" { // it goes on
+			run.Loop, run.Warnings = last.Loop, append(run.Warnings, last.Loop)
+		}
 		return
 	}
 	run.Loop = fmt.Sprintf("It ran %d times in a row because other clients changed what it owns, the last time: %s. "+

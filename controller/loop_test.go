@@ -140,10 +140,19 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 	} {
 		at = at.Add(step.pause)
 		run := status.Run{Cause: string(step.cause), Result: step.result, Started: at, Finished: at}
-		n = loops(n, last, run, step.own)
+		n = loops(n, last, run, step.own, false)
 		must.Be(t, string(step.cause), step.want, n)
 		if last = &run; i == 0 {
-			must.Be(t, "without a run before", 1, loops(0, nil, status.Run{Cause: string(causeDependent), Result: status.Succeeded}, false))
+			must.Be(t, "without a run before", 1, loops(0, nil, status.Run{Cause: string(causeDependent), Result: status.Succeeded}, false, false))
 		}
+	}
+}
+
+// A run by time that has found such a change does not end the count: another one would begin it again each period.
+func TestLoops_OutliveRunsByTime(t *testing.T) {
+	for c, want := range map[cause]int{causePeriod: loopRuns, causeRetry: loopRuns, causeManual: 0, causeContent: 0} {
+		run := status.Run{Cause: string(c), Result: status.Succeeded}
+		must.Be(t, "after "+string(c), want, loops(loopRuns, &status.Run{}, run, false, true))
+		must.Be(t, "where nothing was changed, after "+string(c), 0, loops(loopRuns, &status.Run{}, run, false, false))
 	}
 }

@@ -45,7 +45,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
-		return finished, nil
+		return notThere, nil
 	} else if err != nil {
 		return finished, fmt.Errorf("read the object: %w", err)
 	}
@@ -108,6 +108,12 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	}
 	if s.memory.last != nil {
 		s.recorded.Fingerprint, s.recorded.Inputs, s.recorded.Handled = s.memory.last.Fingerprint, s.memory.last.Inputs, s.memory.last.Handled
+	}
+	if lost.ID == s.memory.unbegun {
+		s.recorded.Reason = status.ReasonNotRun
+		s.recorded.Message = fmt.Sprintf("Run %s was not started: the API server has not said that its start is recorded; it is retried", shortID(lost.ID))
+		s.log.Info("Run was not started, since the API server has not said that its start is recorded; it is run again", "run", lost.ID)
+		return nil
 	}
 	s.countLosses()
 	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error(), "losses", s.recorded.Losses)

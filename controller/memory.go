@@ -30,6 +30,8 @@ type memory struct {
 	// lost is the run that the status shows in progress and that this process does
 	// not make; nil if there is none.
 	lost *status.Active
+	// unbegun is the ID of a run that this process has not started, since it does not know whether its start was recorded.
+	unbegun string
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run
 	// finalized is true once a finalizer run of this object was proved, or given up.

@@ -29,6 +29,9 @@ const (
 	finished outcome = 0
 	// lookAgain requeues the object for when the cache has caught up.
 	lookAgain = outcome(200 * time.Millisecond)
+	// notThere requeues an object that the API server does not have. The cache will know that it is gone; an API server that has just
+	// started may say so of any object.
+	notThere = outcome(2 * time.Second)
 	// nextPhase goes on with the next phase.
 	nextPhase outcome = -1
 	// runEnded says that the scope has a run that ended, which is concluded now.
@@ -48,10 +51,10 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 	if s.settings.orphan {
 		s.log.Info("Finalizer is removed without a finalizer run, because of the annotation " + ownPrefix + "orphan; " +
 			"what the finalizer would have removed stays")
-		return finished, r.letGo(ctx, s)
+		return r.letGo(ctx, s)
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
-		return finished, r.release(ctx, s)
+		return r.release(ctx, s)
 	}
 	return nextPhase, nil
 }
@@ -78,7 +81,7 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 	failpoint.Hit("finalizer.after-patch")
 	switch {
 	case apierrors.IsNotFound(err):
-		return finished, nil
+		return notThere, nil
 	case apierrors.IsConflict(err):
 		return lookAgain, nil
 	case err != nil:
@@ -108,31 +111,31 @@ func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 }
 
 // release removes the finalizer of an object whose finalizer run was proved or given up, if it has one.
-func (r *reconciler) release(ctx context.Context, s *scope) error {
+func (r *reconciler) release(ctx context.Context, s *scope) (outcome, error) {
 	if err := r.prune(ctx, s); err != nil {
 		r.showStuck(ctx, s, err)
-		return err
+		return finished, err
 	}
 	return r.letGo(ctx, s)
 }
 
 // letGo takes off the finalizers of the operator.
-func (r *reconciler) letGo(ctx context.Context, s *scope) error {
+func (r *reconciler) letGo(ctx context.Context, s *scope) (outcome, error) {
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
 	failpoint.Hit("release.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	failpoint.Hit("release.after-patch")
 	if apierrors.IsNotFound(err) {
-		return nil // the cache is behind: the object has gone already
+		return notThere, nil
 	}
 	if err != nil {
 		err = fmt.Errorf("remove the finalizer: %w", err)
 		r.showStuck(ctx, s, err)
-		return err
+		return finished, err
 	}
 	r.objects.setDeleted(s.key, time.Time{})
 	s.log.Info("Finalizer removed", "remaining", finalizers)
-	return nil
+	return finished, nil
 }
 
 // patchFinalizers writes the list under the UID and resource version that obj
@@ -166,8 +169,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 		return finished, err
 	}
 	s.memory.unwritten = nil
-	r.forgetRun(run.ID, s.uid())
-	r.store.Finish(s.uid(), run.ID, s.settings.retention())
+	r.settle(s, run.ID)
 	return nextPhase, nil
 }
 
@@ -302,13 +304,13 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	failpoint.Hit("begin.after-write")
 	switch {
 	case apierrors.IsNotFound(err):
-		return finished, nil
+		return notThere, nil
 	case refused(err):
 		// A status that is refused must not prevent the run.
 		r.logRefusal(s, err)
 	case err != nil:
 		// It may have been written nevertheless.
-		s.memory.lost = &s.active
+		s.memory.lost, s.memory.unbegun = &s.active, s.active.ID
 		return finished, err
 	}
 	// A conflict may have brought another object than the plan was made for. The
@@ -325,7 +327,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
 	}
 	if s.err == nil {
-		r.objects.with(s.key, func(e *entry) { e.touched = "" }) // the run sees every change there was
+		r.objects.with(s.key, func(e *entry) { s.pushed, e.touched = e.touched != "", "" }) // the run sees every change there was
 		s.memory.held, s.memory.refused = heldRun{}, time.Time{}
 		return nextPhase, nil
 	}
@@ -337,7 +339,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
-		return finished, nil
+		return notThere, nil
 	} else if errors.Is(ctx.Err(), context.Canceled) {
 		return finished, nil // the operator ends, which is no error of the object's
 	} else if err != nil {

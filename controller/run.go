@@ -302,6 +302,9 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m, before := s.memory, s.memory.last
 	r.judgeRollout(s, before, run)
 	m.blocked = blocked(m.blocked, run)
+	if was := m.unwritten; was != nil && was.ID != run.ID {
+		r.settle(s, was.ID) // its end will not be written any more
+	}
 	r.keepSpec(s, m.last, run)
 	m.asked, m.ownSpec = s.askedAfter(run), s.progress.ownSpec()
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
@@ -328,17 +331,22 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.unwritten = nil
 	s.noteNotWatched()
 	failpoint.Hit("conclude.written")
-	r.forgetRun(run.ID, s.uid())
-	r.store.Finish(s.uid(), run.ID, s.settings.retention())
+	r.settle(s, run.ID)
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {
-		return finished, r.release(ctx, s)
+		return r.release(ctx, s)
 	}
 	if run.Result == status.Interrupted && !run.BacksOff() {
 		return lookAgain, nil
 	}
 	then := r.situationAfter(s, run)
 	return after(cmp.Or(then.delay(), then.look())), nil
+}
+
+// settle leaves a run that has ended to retention.
+func (r *reconciler) settle(s *scope, run string) {
+	r.forgetRun(run, s.uid())
+	r.store.Finish(s.uid(), run, s.settings.retention())
 }
 
 // noteEnd says in log, history and metrics how a run has ended.

@@ -93,6 +93,8 @@ type scope struct {
 	// how many objects were.
 	touched *touches
 	pruned  int64
+	// pushed is true where others had changed what the object owns when the run began, whatever its cause.
+	pushed bool
 	// recording is set by run where there is a history.
 	recording *history.Recording
 	// started, ran, result and err are set by run: the run was tried, it took

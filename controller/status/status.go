@@ -46,7 +46,21 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 // Progress is the part of a status that follows a run while it lasts: a merge
 // patch that touches nothing else.
 func Progress(a Active) map[string]any {
-	return map[string]any{"ansible": map[string]any{partActive: a.encode()}}
+	active := a.encode()
+	empty(active, "waiting")
+	if task, ok := active["task"].(map[string]any); ok {
+		empty(task, "role", "host", "path")
+	}
+	return map[string]any{"ansible": map[string]any{partActive: active}}
+}
+
+// empty has a merge patch remove the keys that it has no value for.
+func empty(m map[string]any, keys ...string) {
+	for _, key := range keys {
+		if _, has := m[key]; !has {
+			m[key] = nil
+		}
+	}
 }
 
 // nextRetry is when a run is repeated that has failed, or that was interrupted and is not repeated at once. It is for readers, and not read back.

@@ -324,3 +324,16 @@ func TestRepeats(t *testing.T) {
 		}
 	}
 }
+
+// A merge patch removes what a run in progress does not have any more.
+func TestProgress_RemovesWhatIsOver(t *testing.T) {
+	active := Progress(Active{ID: "1", TasksStarted: 2, Task: Task{Name: "b"}})["ansible"].(map[string]any)[partActive].(map[string]any)
+	for _, m := range []struct {
+		of  map[string]any
+		key string
+	}{{active, "waiting"}, {active["task"].(map[string]any), "role"}, {active["task"].(map[string]any), "host"}, {active["task"].(map[string]any), "path"}} {
+		if is, has := m.of[m.key]; !has || is != nil {
+			t.Errorf("%s is %v (%t), want null", m.key, is, has)
+		}
+	}
+}
