@@ -108,7 +108,7 @@ func situations() []situation {
 func statusMeanings() map[string]string {
 	return map[string]string{
 		"activeRun": "The run in progress; missing between runs.", "lastRun": "The last run that has ended.",
-		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.trigger": "What has caused it: the inputs that have changed, or the dependent. Missing where there is no more to say.", "activeRun.mode": "check for a run that changes nothing; else missing.", "activeRun.generation": "The generation of the object that it runs for.",
+		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.waiting": "What keeps the Pod of the run from starting, or from being heard of; missing otherwise.", "activeRun.task.host": "Its host.", "activeRun.cause": "Why it runs.", "activeRun.trigger": "What has caused it: the inputs that have changed, or the dependent. Missing where there is no more to say.", "activeRun.mode": "check for a run that changes nothing; else missing.", "activeRun.generation": "The generation of the object that it runs for.",
 		"activeRun.started": "When it began.", "activeRun.task": "The task that runs now.", "activeRun.task.name": "Its name.", "activeRun.task.role": "Its role.",
 		"activeRun.task.path": "Its file and line.", "activeRun.tasksStarted": "How many tasks have begun.", "activeRun.counts": "Results of tasks so far.",
 		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.trigger": "As of the active run.", "lastRun.mode": "As of the active run.", "lastRun.drifted": "Whether the check would have changed something; missing after other runs.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
@@ -198,7 +198,7 @@ func statusDoc(t *testing.T) string {
 		b.WriteString("\n")
 		paths("", s.status["ansible"], fields)
 	}
-	progress := status.Progress(status.Active{ID: "x", TasksStarted: 1, Task: status.Task{Name: "x", Role: "x", Path: "x"}})
+	progress := status.Progress(status.Active{ID: "x", Waiting: "x", TasksStarted: 1, Task: status.Task{Name: "x", Role: "x", Host: "x", Path: "x"}})
 	paths("", progress["ansible"], fields)
 	meanings := statusMeanings()
 	b.WriteString("## status.ansible\n\n| field | type | meaning |\n|---|---|---|\n")

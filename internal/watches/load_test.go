@@ -355,6 +355,8 @@ func TestLoad_Problems(t *testing.T) {
 		"pruneKinds alone":       {text: watch("  pruneKinds: [{version: v1, kind: Secret}]"), want: []string{`4:15: error: [0].pruneKinds: pruneKinds has no effect without prune; add prune: true, or remove it`}, strict: 1},
 		"pruneKinds incomplete":  {text: watch("  prune: true", "  pruneKinds: [{kind: Secret}]"), want: []string{`5:16: error: [0].pruneKinds[0]: a kind to prune must have version and kind; add "version:" and "kind:"`}, strict: 1},
 		"prune text":             {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
+		"prune without a status": {text: watch("  pruneOnDelete: true", "  manageStatus: false"), want: []string{
+			`4:18: error: [0].pruneOnDelete: pruneOnDelete contradicts manageStatus: false: after a restart nothing tells what kinds of objects an object owns, and it would go before them; remove one of them`}, strict: 1},
 		"dependent status list": {text: watch("  watchDependentStatus: [a]"), want: []string{
 			`4:25: error: [0].watchDependentStatus: a list is not a boolean; write true or false`}, strict: 1},
 

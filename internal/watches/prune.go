@@ -52,4 +52,8 @@ func (c *decoding) checkPrune(e *entry) {
 		c.error(e.keys["prune"], "prune contradicts watchDependentResources: false: the operator does not know what its objects own",
 			"remove one of them")
 	}
+	if e.watch.PruneOnDelete && !e.watch.ManageStatus {
+		c.error(e.keys["pruneOnDelete"], "pruneOnDelete contradicts manageStatus: false: after a restart nothing tells what kinds of objects an object owns, "+
+			"and it would go before them", "remove one of them")
+	}
 }
