@@ -90,6 +90,7 @@ def install(channel: socket.socket) -> None:
     session = os.getsid(0) if workers_detach() else None
     # Those of the process that forks modules. A plugin may give others to this one.
     bounds = process.bounds()
+    given = early()
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         shell, script = (None, None) if in_data else shell_script(self, cmd)
@@ -98,7 +99,7 @@ def install(channel: socket.socket) -> None:
             super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
-            request = recognise(self, shell, script) if result is None and usual(session, bounds) else None
+            request = recognise(self, shell, script, given) if result is None and usual(session, bounds) else None
             if request is not None:
                 begun, fences.State.begun = fences.State.begun, True
                 result = module.execute(channel, *request)
@@ -123,6 +124,11 @@ def install(channel: socket.socket) -> None:
 def usual(session: int | None, bounds: tuple) -> bool:
     """Tell whether a module that is forked is in a session, and has the bounds, as if it were started here."""
     return (fences.inside() or os.getsid(0) != session) and process.bounds() == bounds
+
+
+def early() -> dict[str, str]:
+    """Return the variables of now that have to be there when the interpreter of a module starts."""
+    return {name: value for name, value in os.environ.items() if serverstate.is_early(name)}
 
 
 def workers_detach() -> bool:
@@ -213,9 +219,10 @@ def is_own(interpreter: str, *others: str) -> bool:
                            and os.path.realpath(interpreter) == os.path.realpath(own))
 
 
-def recognise(self: Any, shell: str, script: str) -> tuple[str, dict[str, str], str | None] | None:
+def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tuple[str, dict[str, str], str | None] | None:
     """Return the file of a module, the environment and the directory to execute
-    it in; None if the script is anything else.
+    it in; None if the script is anything else. The process that forks modules
+    was given the early variables that it has.
     """
     match = MODULE.fullmatch(script)
     if match is None:
@@ -224,8 +231,9 @@ def recognise(self: Any, shell: str, script: str) -> tuple[str, dict[str, str], 
         decline("interpreter")
         return None
     environment = dict(os.environ)
-    if not all(NAME.fullmatch(name) for name in environment):
-        decline("environment")  # some shells hand on what they cannot name, and some do not
+    # Some shells hand on what they cannot name, and some do not. A plugin may have changed what has to be there early.
+    if not all(NAME.fullmatch(name) for name in environment) or early() != given:
+        decline("environment")
         return None
     # The shell sets these.
     environment["PWD"] = os.path.realpath(os.fsdecode(self.cwd or os.getcwd()))
