@@ -40,6 +40,23 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			t.Helper()
 			touch(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"))
 		}},
+		"with other certificates": {
+			change: func(t *testing.T, o *warm.Options) {
+				t.Helper()
+				write(t, filepath.Join(packages(*o), "requests", "__init__.py"), "from . import certs\n")
+				write(t, filepath.Join(packages(*o), "requests", "certs.py"), fmt.Sprintf("def where():\n    return %q\n", certificates(*o)))
+				write(t, certificates(*o), "")
+			},
+			cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, certificates(o)) },
+		},
+		"with other plugins that are not to be used": {
+			change: func(t *testing.T, o *warm.Options) {
+				t.Helper()
+				write(t, filepath.Join(home(*o), ".ansible.cfg"), "[defaults]\nplugin_filters_cfg = "+rejected(*o)+"\n")
+				write(t, rejected(*o), "filter_version: '1.0'\nmodule_blacklist: [expect]\nmodule_rejectlist: [expect]\n")
+			},
+			cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, rejected(o)) },
+		},
 		"with a configuration": {cause: func(t *testing.T, o warm.Options) {
 			t.Helper()
 			write(t, filepath.Join(home(o), ".ansible.cfg"), "[defaults]\n")
@@ -132,6 +149,11 @@ func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// certificates is the file with those of a library, and rejected the one with the modules that Ansible is not to use.
+func certificates(o warm.Options) string { return filepath.Join(home(o), "ca.pem") }
+
+func rejected(o warm.Options) string { return filepath.Join(home(o), "plugin_filters.yml") }
 
 // wrapped is the interpreter that wrapInterpreter makes.
 func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "python3") }

@@ -34,6 +34,18 @@ def about() -> dict:
     return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources()}
 
 
+def read() -> list[str]:
+    """Return what imports read beside code, or would have: which plugins Ansible is not to use, and the certificates of
+    authorities, which some versions of requests keep.
+    """
+    import ansible.constants as constants
+
+    found = [constants.PLUGIN_FILTERS_CFG or "/etc/ansible/plugin_filters.yml"]
+    if (certificates := sys.modules.get("requests.certs")) is not None:
+        found.append(certificates.where())
+    return found
+
+
 def sources() -> list[str]:
     """Return the paths of all that the server has imported and read, and of what
     it would have: a server is as good as they are what they were.
@@ -47,4 +59,5 @@ def sources() -> list[str]:
     found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
     found.update(os.path.join(place, "MANIFEST.json") for place in ansiblefiles.kubernetes_core())
     found.update(prepared.fragments())
+    found.update(read())
     return sorted(path for path in found if os.path.isabs(path) and not path.startswith(own))
