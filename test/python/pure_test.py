@@ -4,6 +4,8 @@ import ast
 import copy
 import os
 import re
+import subprocess
+import tempfile
 import unittest
 import unittest.mock
 
@@ -47,6 +49,18 @@ class Do(unittest.TestCase):
             self.assertIsNone(connection.do(script), script)
         for script in ("echo ~root && sleep 0", "echo ~root"):  # as up to ansible-core 2.20, and from 2.21 on
             self.assertEqual(connection.do(script), os.fsencode(os.path.expanduser("~root")) + b"\n", script)
+
+
+class Named(unittest.TestCase):
+    def test_as_a_shell_names_its_directory(self) -> None:
+        with tempfile.TemporaryDirectory() as base:
+            directory, link = os.path.join(base, "directory"), os.path.join(base, "link")
+            os.mkdir(directory)
+            os.symlink(directory, link)
+            for name in (directory, link, link + "/.", base, os.path.join(base, "none"), ".", ""):
+                for shell in ("/bin/sh", "/bin/bash"):
+                    said = subprocess.check_output([shell, "-c", "printenv PWD && sleep 0"], cwd=link, env={"PATH": os.environ["PATH"], "PWD": name})
+                    self.assertEqual(connection.named(link, name), os.fsdecode(said).rstrip("\n"), f"{shell}, {name}")
 
 
 class Switches(unittest.TestCase):

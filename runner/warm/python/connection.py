@@ -219,6 +219,15 @@ def is_own(interpreter: str, *others: str) -> bool:
                            and os.path.realpath(interpreter) == os.path.realpath(own))
 
 
+def named(directory: str, name: str) -> str:
+    """Return the path that a shell gives to its directory where PWD is a name: that name, if it is an absolute one of it."""
+    try:
+        kept = name.startswith("/") and os.path.samefile(name, directory)
+    except OSError:
+        kept = False
+    return name if kept else os.path.realpath(directory)
+
+
 def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tuple[str, dict[str, str], str | None] | None:
     """Return the file of a module, the environment and the directory to execute
     it in; None if the script is anything else. The process that forks modules
@@ -236,7 +245,7 @@ def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tupl
         decline("environment")
         return None
     # The shell sets these.
-    environment["PWD"] = os.path.realpath(os.fsdecode(self.cwd or os.getcwd()))
+    environment["PWD"] = named(os.fsdecode(self.cwd or os.getcwd()), environment.get("PWD", ""))
     if os.path.basename(os.path.realpath(shell)) == "bash":
         level = environment.get("SHLVL", "")
         environment.update(SHLVL=str(int(level) + 1 if level.isdecimal() and len(level) < 4 else 1), _=shlex.split(match[2])[0])
