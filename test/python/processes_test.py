@@ -97,14 +97,14 @@ class Modules(unittest.TestCase):
                 module.serve(theirs)
         theirs.close()
         for _ in range(2):
-            self.assertIsNone(module.execute(ours, self.path, {}, None))
+            self.assertIsNone(module.execute(ours, sys.executable, self.path, {}, None))
         ours.close()
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
     def test_go_the_ordinary_way_where_nothing_forks_them(self) -> None:
         results = []
         cli = types.ModuleType("ansible.cli.playbook")
-        cli.main = lambda argv: results.append(module.execute(self.channel, self.path, {}, None))
+        cli.main = lambda argv: results.append(module.execute(self.channel, sys.executable, self.path, {}, None))
         with unittest.mock.patch.dict(sys.modules, {"ansible": cli, "ansible.cli": cli, "ansible.cli.playbook": cli}), \
                 unittest.mock.patch("playbook.connection.install", lambda channel: setattr(self, "channel", channel)), fork_fails():
             self.assertEqual(playbook.run([]), 0)

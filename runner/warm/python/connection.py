@@ -228,15 +228,16 @@ def named(directory: str, name: str) -> str:
     return name if kept else os.path.realpath(directory)
 
 
-def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tuple[str, dict[str, str], str | None] | None:
-    """Return the file of a module, the environment and the directory to execute
+def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tuple[str, str, dict[str, str], str | None] | None:
+    """Return the interpreter, the file of a module, the environment and the directory to execute
     it in; None if the script is anything else. The process that forks modules
     was given the early variables that it has.
     """
     match = MODULE.fullmatch(script)
     if match is None:
         return None
-    if not is_own(*shlex.split(match[2])):
+    interpreter, *others = shlex.split(match[2])
+    if not is_own(interpreter, *others):
         decline("interpreter")
         return None
     environment = dict(os.environ)
@@ -248,7 +249,7 @@ def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tupl
     environment["PWD"] = named(os.fsdecode(self.cwd or os.getcwd()), environment.get("PWD", ""))
     if os.path.basename(os.path.realpath(shell)) == "bash":
         level = environment.get("SHLVL", "")
-        environment.update(SHLVL=str(int(level) + 1 if level.isdecimal() and len(level) < 4 else 1), _=shlex.split(match[2])[0])
+        environment.update(SHLVL=str(int(level) + 1 if level.isdecimal() and len(level) < 4 else 1), _=interpreter)
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")
         if serverstate.is_early(name):
@@ -256,4 +257,4 @@ def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tupl
             return None
         environment[name] = value
     (path,) = shlex.split(match[3])
-    return path, environment, self.cwd
+    return interpreter, path, environment, self.cwd

@@ -38,11 +38,12 @@ NOT_FORKED = b"-"
 HIDDEN: list[types.ModuleType] = []
 
 
-def execute(channel: socket.socket, path: str, environment: dict[str, str], directory: str | None) -> tuple[int, bytes, bytes] | None:
-    """Execute the module file; return exit code, stdout and stderr as the shell
+def execute(channel: socket.socket, interpreter: str, path: str, environment: dict[str, str],
+            directory: str | None) -> tuple[int, bytes, bytes] | None:
+    """Execute the module file by a name of this interpreter; return exit code, stdout and stderr as the shell
     would. None if it has to go the ordinary way.
     """
-    fields = [path, directory or os.getcwd(), process.umask(), *(f"{name}={value}" for name, value in environment.items())]
+    fields = [interpreter, path, directory or os.getcwd(), process.umask(), *(f"{name}={value}" for name, value in environment.items())]
     message = b"\0".join(os.fsencode(field) for field in fields)
     if len(message) > LIMIT or not is_ansiballz(path):
         return None
@@ -205,7 +206,7 @@ def become(message: bytes, descriptors: list[int]) -> None:
     code = 1
     try:
         process.reset_signals()
-        path, directory, umask, *assignments = message.split(b"\0")
+        interpreter, path, directory, umask, *assignments = message.split(b"\0")
         for target, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, target)
         process.close_from(3)
@@ -213,6 +214,7 @@ def become(message: bytes, descriptors: list[int]) -> None:
         os.umask(int(umask, 8))
         process.replace_environment(dict(os.fsdecode(entry).partition("=")[::2] for entry in assignments))
         process.reopen_stdio()
+        sys.executable = os.fsdecode(interpreter)
         code = execute_file(os.fsdecode(path))
     except BaseException as error:  # noqa: B902, as the interpreter reports it
         error.__traceback__ = without(error.__traceback__, __file__)
