@@ -78,6 +78,25 @@ class RunHead(unittest.TestCase):
             with fork_fails():
                 self.assertIsNone(runhead.fork(connection))
 
+    def test_looks_at_what_does_not_die_ever_more_seldom(self) -> None:
+        first, second, pauses = child("sleep", "60"), 0, []
+
+        def sleep(seconds: float) -> None:
+            nonlocal second
+            pauses.append(seconds)
+            if len(pauses) == 9:
+                second = child("sleep", "60")
+            if len(pauses) == 12:
+                for pid in (first, second):
+                    kill(pid, signal.SIGKILL)
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+        kill = os.kill
+        with unittest.mock.patch.object(os, "kill"), unittest.mock.patch.object(runhead.time, "sleep", sleep):
+            self.assertEqual(runhead.kill_rest(), (2, []))
+        growing = [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
+        self.assertEqual(pauses, growing + growing[:3])
+
 
 class Modules(unittest.TestCase):
     def setUp(self) -> None:

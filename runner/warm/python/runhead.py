@@ -229,6 +229,8 @@ class Watch:
 
 #: How long processes of other users are waited for, in seconds.
 PATIENCE = 1.0
+#: How long it takes until the rest is looked at again, at first and at last: each time, all processes are, in seconds.
+PAUSES = 0.001, 0.05
 
 
 def kill_rest() -> tuple[int, list[int]]:
@@ -238,6 +240,8 @@ def kill_rest() -> tuple[int, list[int]]:
     me = os.getpid()
     killed: set[int] = set()
     deadline: float | None = None
+    pause = PAUSES[0]
+    before: list[int] = []
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -258,4 +262,6 @@ def kill_rest() -> tuple[int, list[int]]:
             deadline = deadline or time.monotonic() + PATIENCE
             if time.monotonic() > deadline:
                 return len(killed), denied
-        time.sleep(0.001)
+        pause = min(2 * pause, PAUSES[1]) if living == before else PAUSES[0]
+        before = living
+        time.sleep(pause)
