@@ -158,6 +158,7 @@ def execute(self: Any, queue: Queue) -> None:
         if name in ("_loop_control", "_parent") or isinstance(value, (dict, list)):
             setattr(task, name, copy.copy(value))
     files = dict(self._loader._FILE_CACHE)
+    plugins = searched()
     # Warnings that were given: until 2.18, each worker forgets its own.
     given = [(table, dict(table)) for name in ("_warns", "_deprecations", "_errors") if isinstance(table := getattr(Display(), name), dict)]
     fences.State.thread, fences.State.queue = threading.get_ident(), queue
@@ -171,9 +172,26 @@ def execute(self: Any, queue: Queue) -> None:
         fences.State.copied.clear()
         self._loader._FILE_CACHE.clear()
         self._loader._FILE_CACHE.update(files)
+        forget(plugins)
         for table, before in given:
             table.clear()
             table.update(before)
+
+
+def searched() -> list[tuple]:
+    """Return the loaders of plugins, each with where it has searched and what it has found so far."""
+    import ansible.plugins.loader as loader
+
+    return [(each, each._paths, set(each._searched_paths), {suffix: dict(found) for suffix, found in each._plugin_path_cache.items()})
+            for _, each in loader.get_all_plugin_loaders()]
+
+
+def forget(before: list[tuple]) -> None:
+    """Let loaders of plugins have searched what they had before: a task may write a plugin that a later one uses."""
+    for loader, paths, places, found in before:
+        loader._paths, loader._searched_paths = paths, places
+        loader._plugin_path_cache.clear()
+        loader._plugin_path_cache.update(found)
 
 
 def result(self: Any, task: Any, queue: Queue) -> None:

@@ -87,7 +87,9 @@ COMPUTING = """
     ansible.plugins.action.validate_argument_spec
     ansible.plugins.connection.local:Connection
     ansible.plugins.loader:Jinja2Loader
+    ansible.plugins.loader:PluginLoader._find_plugin_legacy
     ansible.plugins.loader:PluginLoader.get_with_context
+    ansible.plugins.loader:get_all_plugin_loaders
     ansible.plugins.lookup.dict
     ansible.plugins.lookup.env
     ansible.plugins.lookup.file
