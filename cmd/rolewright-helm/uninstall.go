@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,24 +56,27 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	return result{changed: true}, nil
 }
 
-// removable is the revision to be uninstalled, with its objects known to be Helm's; nil if there is none.
+// removable is the last revision, which Helm uninstalls, with all that revisions since the deployed one may have made, and its objects
+// known to be Helm's; nil if there is none.
 func (h *handler) removable(ctx context.Context, history []*release.Release) (last *release.Release, err error) {
 	if len(history) > 0 {
 		last = history[len(history)-1]
 		if last.Chart != nil {
 			h.chartName = last.Chart.Name()
 		}
-		switch h.trusted, err = h.sealed(last); {
+		is := cmp.Or(deployedOf(history), last)
+		switch h.trusted, err = h.sealed(is); {
 		case err != nil:
 		case h.trusted:
-			_, err = h.served(last) // also where the chart of the watch has another name since
+			_, err = h.served(is) // also where the chart of the watch has another name since
 		case h.chartName != "" && !h.ofChart():
 			return nil, nil
 		default:
-			if is := deployedOf(history); is != nil && is != last {
-				last.Manifest = both(last.Manifest, is.Manifest) // an upgrade that was cut short has not removed what it leaves out
-			}
-			err = h.distrust(last, h.freshHooks(ctx, last))
+			err = h.distrust(is, h.freshHooks(ctx, last))
+		}
+		if err == nil {
+			err = h.withNewer(is, history)
+			last.Manifest, last.Hooks = is.Manifest, is.Hooks
 		}
 	} else if last, err = h.recorded(); err == nil && last != nil {
 		err = h.distrust(last, nil)
@@ -87,6 +92,21 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		return last, nil // what has such a name now, others have made since
 	}
 	return last, h.claim(last)
+}
+
+// withNewer adds to the deployed revision what carries the marks of the release in those after it: an upgrade or a rollback that failed
+// or was cut short may have made that, and has not removed what it leaves out.
+func (h *handler) withNewer(is *release.Release, history []*release.Release) error {
+	for _, rel := range slices.Backward(history) {
+		if rel.Version <= is.Version {
+			break
+		}
+		if err := h.distrust(rel, nil); err != nil {
+			return err
+		}
+		is.Manifest = both(is.Manifest, rel.Manifest)
+	}
+	return nil
 }
 
 // ofChart tells whether the release is of the chart of the watch, if that can be loaded.
