@@ -156,6 +156,9 @@ func (c *cluster) clean(at string) {
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if r.URL.Path == "/openapi/v2" {
+		return // there are no schemas to validate with
+	}
 	w.Header().Set("Content-Type", "application/json")
 	code, answer := http.StatusOK, any(nil)
 	if c.refuse != nil {

@@ -65,6 +65,13 @@ func (h *handler) left() time.Duration {
 	return max(left-left/5, time.Second)
 }
 
+// bounded bounds the waits of an action together: Helm's timeout is of each hook, so that an action which fails slowly would be
+// stopped with the run, and what it has made would stay.
+func (h *handler) bounded(ctx context.Context) (options []kube.WaitOption, stop context.CancelFunc) {
+	ctx, stop = context.WithTimeout(ctx, h.left())
+	return []kube.WaitOption{kube.WithWaitContext(ctx)}, stop
+}
+
 // name is the name of the release.
 func (h *handler) name() string { return h.in.Object.GetName() }
 
@@ -116,7 +123,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
-	if is, err = h.repair(is); err != nil {
+	if is, err = h.repair(ctx, is); err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
 	if is == nil {
@@ -164,7 +171,7 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 // repair removes the records of actions that a crash has cut short, and those of releases
 // that were never deployed: Helm would refuse to work with them. What such an action has made
 // is taken over by the next one, if that is of the same chart and values. It returns the revision that is deployed then.
-func (h *handler) repair(is *release.Release) (*release.Release, error) {
+func (h *handler) repair(ctx context.Context, is *release.Release) (*release.Release, error) {
 	if h.check() {
 		return is, nil
 	}
@@ -174,7 +181,7 @@ func (h *handler) repair(is *release.Release) (*release.Release, error) {
 	if err := h.forget(func(status common.Status) bool { return status == common.StatusPendingRollback }); err != nil {
 		return nil, err
 	}
-	is, err := h.revert(is)
+	is, err := h.revert(ctx, is)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
-	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +49,9 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
 	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
 	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}
+	options, stop := h.bounded(ctx)
+	defer stop()
+	install.WaitOptions = options
 	made, err := install.RunWithContext(ctx, chart, h.values)
 	if err != nil {
 		err = cause(err)
@@ -60,8 +62,7 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 		if rel == nil || found {
 			return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed to install release: %w", err))
 		}
-		h.reports.progress("Remove what the failed installation has left")
-		if _, undo := h.uninstaller().Run(h.name()); undo != nil && !errors.Is(undo, driver.ErrReleaseNotFound) {
+		if undo := h.undo(ctx); undo != nil {
 			return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed installation (%w) and failed rollback: %w", err, undo))
 		}
 		return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed to install release: %w", err))
@@ -72,6 +73,18 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	}
 	h.reports.event("Normal", "ReleaseInstalled", fmt.Sprintf("The chart %s %s was installed as release %s", h.chartName, h.chart.Metadata.Version, h.name()))
 	return h.succeed(ctx, rel, installSuccessful, true)
+}
+
+// undo removes what a failed installation has left.
+func (h *handler) undo(ctx context.Context) error {
+	h.reports.progress("Remove what the failed installation has left")
+	uninstall, stop := h.uninstaller(ctx)
+	defer stop()
+	_, err := uninstall.Run(h.name())
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil
+	}
+	return err
 }
 
 // existing tells whether an object of the manifest is there already. One that is being deleted is not: it may be what an
@@ -118,6 +131,9 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
 	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}, true
 	upgrade.ForceReplace, _ = h.in.annotated("upgrade-force", false)
+	options, stop := h.bounded(ctx)
+	defer stop()
+	upgrade.WaitOptions = options
 	made, err := upgrade.RunWithContext(ctx, h.name(), chart, h.values)
 	if err != nil {
 		err = cause(err)
@@ -127,7 +143,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 		if rel, _ := made.(*release.Release); rel == nil {
 			return result{}, h.fail(releaseFailed, "UpgradeError", fmt.Errorf("failed to upgrade release: %w", err))
 		}
-		return result{}, h.rollback(is, err)
+		return result{}, h.rollback(ctx, is, err)
 	}
 	rel, err := h.last()
 	if err != nil {
@@ -135,74 +151,6 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	}
 	h.reports.event("Normal", "ReleaseUpgraded", fmt.Sprintf("The release %s was upgraded to revision %d: %s", h.name(), rel.Version, changed))
 	return h.succeed(ctx, rel, upgradeSuccessful, true)
-}
-
-// rollback makes the revision again that an upgrade should have replaced. Without an
-// annotation it is tried without force first: with force, fields that cannot change fail. It is not waited for: the
-// run fails in any case, and a second try because of Pods that are slow would replace each object.
-func (h *handler) rollback(to *release.Release, why error) error {
-	if !h.trusted {
-		return h.fail(releaseFailed, "UpgradeError",
-			fmt.Errorf("upgrade failed: %w; revision %d is not restored, since it is not known to be made by this operator", why, to.Version))
-	}
-	h.reports.progress("Roll back to revision %d", to.Version)
-	force, said := h.in.annotated("rollback-force", true)
-	attempts := []bool{false, true}
-	if said {
-		attempts = []bool{force}
-	}
-	var err error
-	for _, force := range attempts {
-		if err = h.restore(to, force); err == nil {
-			return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
-		}
-	}
-	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
-}
-
-// revert makes the deployed revision again where the upgrade after it has not succeeded, and was of another chart or other values
-// than those of now: objects and fields that only that one has would be left. It returns the revision that is deployed then.
-func (h *handler) revert(is *release.Release) (*release.Release, error) {
-	last, err := h.last()
-	if err != nil || !h.trusted || last.Version <= is.Version {
-		return is, err
-	}
-	inputs, err := h.inputs()
-	if err != nil || last.Labels[labelInputs] == inputs {
-		return is, err
-	}
-	h.reports.progress("Roll back to revision %d: the upgrade to revision %d has not succeeded, and is not wanted any more", is.Version, last.Version)
-	if err := h.distrust(last, nil); err != nil {
-		return nil, err
-	}
-	h.trusted = false // what is compared with is not sealed
-	err = h.restore(is, false)
-	if h.trusted = true; err != nil {
-		return nil, fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", last.Version, is.Version, cause(err))
-	}
-	return h.last()
-}
-
-// restore makes a revision again, as another one. Where that fails, the records are as before: the next try has to compare with what
-// was to be upgraded to.
-func (h *handler) restore(to *release.Release, force bool) error {
-	before, err := h.last()
-	if err != nil {
-		return err
-	}
-	status := before.Info.Status
-	rollback := action.NewRollback(h.config)
-	rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
-	rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
-	if err = rollback.Run(h.name()); err == nil {
-		h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
-		return nil
-	}
-	if last, lastErr := h.last(); lastErr == nil && last.Version > before.Version {
-		before.Info.Status = status
-		err = errors.Join(err, h.drop(last), h.config.Releases.Update(before))
-	}
-	return err
 }
 
 // overridden reports, as helm-operator does, which values the watch decides.

@@ -137,7 +137,8 @@ func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*releas
 
 // remove has Helm uninstall the release. Its records are kept where a further run has to see what is left.
 func (h *handler) remove(ctx context.Context, keep bool) error {
-	uninstall := h.uninstaller()
+	uninstall, stop := h.uninstaller(ctx)
+	defer stop()
 	uninstall.KeepHistory = keep
 	_, err := uninstall.Run(h.name())
 	switch {
@@ -172,8 +173,9 @@ func (h *handler) leaving(is *release.Release) ([]string, error) {
 }
 
 // uninstaller does not wait for what is deleted: when that takes longer than a run, Helm forgets the release.
-func (h *handler) uninstaller() *action.Uninstall {
-	uninstall := action.NewUninstall(h.config)
+func (h *handler) uninstaller(ctx context.Context) (uninstall *action.Uninstall, stop context.CancelFunc) {
+	uninstall = action.NewUninstall(h.config)
 	uninstall.DeletionPropagation, uninstall.Timeout, uninstall.WaitStrategy = "background", h.timeout, kube.HookOnlyStrategy
-	return uninstall
+	uninstall.WaitOptions, stop = h.bounded(ctx)
+	return uninstall, stop
 }
