@@ -117,11 +117,24 @@ func (m *marking) Build(reader io.Reader, validate bool) (kube.ResourceList, err
 	return list, nil
 }
 
-// Delete is Helm's, whose uninstallation says only that it has failed.
+// Delete is Helm's, whose uninstallation says only that it has failed, and which deletes what has the name of a hook, whatever it is:
+// what carries no mark of the release is left, and nothing else is deleted then.
 func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
+	if err := m.h.deletable(resources); err != nil {
+		m.h.undeleted = err
+		return nil, []error{err}
+	}
 	result, errs := m.Client.Delete(resources, policy)
 	m.h.undeleted = errors.Join(errs...)
 	return result, errs
+}
+
+// deletable returns an error for what others have made. Without an operator, objects carry no marks.
+func (h *handler) deletable(list kube.ResourceList) error {
+	if h.in.settings.TakeOwnership || h.in.Object.GetUID() == "" {
+		return nil
+	}
+	return h.adoptable(list)
 }
 
 // Update is Helm's. What leaves an object with the next revision is known from the one before; if that

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	v2 "helm.sh/helm/v4/pkg/chart/v2"
-	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -333,79 +332,5 @@ func TestUninstall_UpgradeCutShort(t *testing.T) {
 		if c.get(at) != nil {
 			t.Errorf("%s is left", at)
 		}
-	}
-}
-
-// after puts a revision after those that are there, with a salt and a status.
-func (c *cluster) after(manifest, salt string, status common.Status) *release.Release {
-	c.t.Helper()
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	last, err := h.last()
-	c.try(err)
-	next := *last
-	next.Version, next.Manifest, next.Hooks, next.Info = last.Version+1, manifest, nil, &release.Info{Status: status}
-	next.Labels = map[string]string{labelSalt: salt, labelInputs: "others"}
-	c.try(h.config.Releases.Create(&next))
-	return &next
-}
-
-// makes puts objects into the cluster as Helm makes them for the release.
-func (c *cluster) makes(manifest string) {
-	c.t.Helper()
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	list, err := h.kube.Build(strings.NewReader(manifest), false)
-	c.try(err)
-	for _, info := range list {
-		c.try(h.helmMarks(info))
-	}
-	_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
-	c.try(err)
-}
-
-// Where the rollback of an upgrade failed, too, what only the upgrade has made goes, though the last record is as the deployed one.
-func TestUninstall_RollbackCutShort(t *testing.T) {
-	const more = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: more}\n"
-	c := newCluster(t)
-	c.release(chartOfTwo)
-	c.makes(more)
-	c.after(chartOfTwo+more, "n", common.StatusFailed)
-	rel := c.after(chartOfTwo, "s", common.StatusPendingRollback)
-	delete(rel.Labels, labelInputs)
-	c.finalize()
-	for _, at := range []string{configMaps + "it", roles + "it", roles + "more", record} {
-		if c.get(at) != nil {
-			t.Errorf("%s is left", at)
-		}
-	}
-}
-
-// An upgrade that was stopped leaves the deployed revision and its seal: its hooks are run though the chart does not render, and the
-// release goes whatever name the chart has since.
-func TestUninstall_UpgradeStopped(t *testing.T) {
-	c := newCluster(t)
-	c.release(chartOfTwo)
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	rel, err := h.last()
-	c.try(err)
-	rel.Hooks = []*release.Hook{{
-		Name: "bye", Kind: "ConfigMap", Path: "bye.yaml", Events: []release.HookEvent{release.HookPreDelete},
-		Manifest: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bye, namespace: ns}\n",
-	}}
-	c.try(h.config.Releases.Update(rel))
-	h.trusted = true
-	c.try(h.writeDeployed(t.Context(), rel))
-	c.after(chartOfTwo, "n", common.StatusFailed)
-	c.write(filepath.Join(c.chart, "Chart.yaml"), "{apiVersion: v2, name: samovar, version: 0.1.0}\n")
-	c.write(filepath.Join(c.chart, "templates", "a.yaml"), "{{ fail `no` }}")
-	h, _ = c.handler("finalize")
-	c.try(h.connect())
-	history, err := h.history()
-	c.try(err)
-	last, err := h.removable(t.Context(), history)
-	if err != nil || last == nil || last.Version != 2 || len(last.Hooks) != 1 || !strings.Contains(last.Manifest, "ClusterRole") {
-		t.Errorf("%v, %+v", err, last)
 	}
 }
