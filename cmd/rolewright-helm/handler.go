@@ -123,7 +123,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
-	if is, err = h.repair(ctx, is); err != nil {
+	if is, err = h.repair(ctx, is, wanted.manifest); err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
 	if is == nil {
@@ -170,12 +170,15 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 
 // repair removes the records of actions that a crash has cut short, and those of releases
 // that were never deployed: Helm would refuse to work with them. What such an action has made
-// is taken over by the next one, if that is of the same chart and values. It returns the revision that is deployed then.
-func (h *handler) repair(ctx context.Context, is *release.Release) (*release.Release, error) {
+// is taken over by the next one, or goes. It returns the revision that is deployed then.
+func (h *handler) repair(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
 	if h.check() {
 		return is, nil
 	}
 	if is == nil {
+		if err := h.clear(wanted); err != nil {
+			return nil, err
+		}
 		return nil, h.forget(func(common.Status) bool { return true })
 	}
 	if err := h.forget(func(status common.Status) bool { return status == common.StatusPendingRollback }); err != nil {

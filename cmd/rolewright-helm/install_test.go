@@ -131,3 +131,31 @@ func TestUnowned(t *testing.T) {
 		t.Errorf("%v, %v", err, is)
 	}
 }
+
+// What an installation that was cut short has made, and the chart does not make now, goes; what is to be kept, and what others have
+// made, stays.
+func TestInstall_CutShort(t *testing.T) {
+	const role = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
+	for _, own := range []bool{false, true} {
+		c := newCluster(t)
+		made := chartOfTwo + role + "more}\n" + role + "kept, annotations: {helm.sh/resource-policy: keep}}\n" + role + "theirs}\n"
+		c.release(made)
+		h, _ := c.handler("reconcile")
+		c.try(h.connect())
+		rel, err := h.last()
+		c.try(err)
+		rel.Info.Status = common.StatusPendingInstall
+		c.try(h.config.Releases.Update(rel))
+		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+		c.change(roles+"theirs", func(is *unstructured.Unstructured) { is.SetAnnotations(nil) })
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+		h, _ = c.handler("reconcile")
+		h.in.settings.TakeOwnership = own
+		if _, err := h.act(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if (c.get(roles+"more") != nil) != own || c.get(roles+"kept") == nil || c.get(roles+"theirs") == nil || c.get(roles+"it") == nil {
+			t.Errorf("own %t: %v", own, slices.Sorted(maps.Keys(c.objects)))
+		}
+	}
+}

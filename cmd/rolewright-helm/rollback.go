@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/resource"
 )
 
 // rollback makes the revision again that an upgrade should have replaced. Without an
@@ -79,4 +84,48 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force bool) 
 		err = errors.Join(err, h.drop(last), h.config.Releases.Update(before))
 	}
 	return err
+}
+
+// clear deletes what installations that were cut short have made, and is not wanted now. With takeOwnership the marks of the release do
+// not tell that they have made it.
+func (h *handler) clear(wanted string) error {
+	history, err := h.history()
+	if err != nil || len(history) == 0 || h.in.settings.TakeOwnership {
+		return err
+	}
+	now, err := h.kube.Build(strings.NewReader(wanted), false)
+	if err != nil {
+		return cause(err)
+	}
+	for _, rel := range history {
+		if err := h.distrust(rel, nil); err != nil {
+			return err
+		}
+		made, err := h.kube.Build(strings.NewReader(rel.Manifest), false)
+		if err != nil {
+			return cause(err)
+		}
+		unwanted := made.Difference(now).Filter(func(info *resource.Info) bool {
+			is, err := meta.Accessor(info.Object)
+			return err == nil && !kept(is) && !h.keptLive(info)
+		})
+		if len(unwanted) == 0 {
+			continue
+		}
+		h.reports.progress("Delete what revision %d, which is %s, has made, and is not wanted any more", rel.Version, rel.Info.Status)
+		if _, errs := h.kube.Delete(unwanted, metav1.DeletePropagationBackground); len(errs) > 0 {
+			return errors.Join(errs...)
+		}
+	}
+	return nil
+}
+
+// keptLive tells whether an object in the cluster is to be kept; one that cannot be read is left.
+func (h *handler) keptLive(info *resource.Info) bool {
+	live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
+	if err != nil {
+		return !apierrors.IsNotFound(err)
+	}
+	is, err := meta.Accessor(live)
+	return err != nil || kept(is)
 }
