@@ -159,3 +159,24 @@ func TestInstall_CutShort(t *testing.T) {
 		}
 	}
 }
+
+// A change of the hooks only is in the record, which has the seal; and the chart is not rendered again for it.
+func TestKeep_OtherHooks(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	template := filepath.Join(c.chart, "templates", "a.yaml")
+	c.write(template, chartOfTwo+hook("before", "pre-upgrade"))
+	for i, want := range []bool{true, false} {
+		_, text, err := c.run("reconcile")
+		if rendered := strings.Contains(text, "Render the chart"); err != nil || rendered != want {
+			t.Fatalf("run %d: rendered %t, %v\n%s", i, rendered, err, text)
+		}
+		h, _ := c.handler("reconcile")
+		c.try(h.connect())
+		rel, err := h.last()
+		c.try(err)
+		if sealed, err := h.sealed(rel); !sealed || err != nil || rel.Version != 1 || len(rel.Hooks) != 1 {
+			t.Errorf("run %d: sealed %t, %v, %d hooks", i, sealed, err, len(rel.Hooks))
+		}
+	}
+}

@@ -61,10 +61,8 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		h.reports.change(changes.String(), "Drift corrected: %s", what)
 		h.reports.event("Normal", "DriftCorrected", "Changed back to what the release says: "+what)
 	}
-	if !h.trusted && len(h.differ) == 0 && !h.check() {
-		if err := h.seal(is, wanted); err != nil {
-			return result{}, h.fail(irreconcilable, "ReconcileError", err)
-		}
+	if err := h.sealKept(is, wanted); err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
 	if err := h.writeDeployed(ctx, is); err != nil {
 		return result{}, err
@@ -74,6 +72,22 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		reason = installSuccessful
 	}
 	return h.finish(ctx, list, is, reason, len(drifted) > 0)
+}
+
+// sealKept seals a revision whose objects are those that the chart makes: one that is not known to be this program's, and one of other
+// inputs, whose hooks are the chart's now. One with kinds that are not served any more keeps its record, in which they are.
+func (h *handler) sealKept(is *release.Release, wanted rendered) error {
+	if len(h.differ) > 0 || h.check() {
+		return nil
+	}
+	inputs, err := h.inputs()
+	if err != nil {
+		return err
+	}
+	if h.trusted && (is.Labels[labelInputs] == inputs || h.records.whole(is) != is) {
+		return nil
+	}
+	return h.seal(is, wanted)
 }
 
 // correctable are the objects of a release that are corrected: all, or, if it is not trusted, those that
