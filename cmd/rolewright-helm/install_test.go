@@ -180,3 +180,19 @@ func TestKeep_OtherHooks(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be read is not taken for missing: a failed installation would remove it.
+func TestExisting_Unreadable(t *testing.T) {
+	c := newCluster(t)
+	c.refuse = func(r *http.Request) int {
+		if r.URL.Path == roles+"it" {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	if found, err := h.existing(chartOfTwo); err == nil || !strings.Contains(err.Error(), "ClusterRole it") {
+		t.Errorf("%t, %v", found, err)
+	}
+}

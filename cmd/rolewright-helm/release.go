@@ -12,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -95,8 +96,12 @@ func (h *handler) existing(manifest string) (bool, error) {
 		return false, fmt.Errorf("failed to install release: %w", cause(err))
 	}
 	for _, info := range list {
-		if info.Get() != nil {
+		err := info.Get()
+		if apierrors.IsNotFound(err) {
 			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("failed to install release: %s: %w", describe(info), cause(err))
 		}
 		if obj, ok := info.Object.(metav1.Object); !ok || obj.GetDeletionTimestamp() == nil {
 			return true, nil
