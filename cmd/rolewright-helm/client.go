@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -137,9 +138,13 @@ func (h *handler) deletable(list kube.ResourceList) error {
 	return h.adoptable(list)
 }
 
-// Update is Helm's. What leaves an object with the next revision is known from the one before; if that
-// is not trusted, no label, annotation or finalizer leaves.
+// Update is Helm's, which deletes what only the revision before has: not what has the marks of another release since. What leaves an
+// object with the next revision is known from the one before; if that is not trusted, no label, annotation or finalizer leaves.
 func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
+	originals, err := m.h.withoutTaken(originals, targets)
+	if err != nil {
+		return &kube.Result{}, err
+	}
 	if m.h.trusted {
 		return m.Client.Update(originals, targets, options...)
 	}
@@ -161,6 +166,40 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 		was.SetFinalizers(is.GetFinalizers())
 	}
 	return m.Client.Update(originals, targets, options...)
+}
+
+// withoutTaken are the originals without those that leave the release, and are another one's since.
+func (h *handler) withoutTaken(originals, targets kube.ResourceList) (kube.ResourceList, error) {
+	var left kube.ResourceList
+	var taken []string
+	for _, info := range originals {
+		if targets.Get(info) == nil {
+			live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("%s: %w", describe(info), cause(err))
+			}
+			if err == nil && h.otherRelease(live) != "" {
+				taken = append(taken, describe(info))
+				continue
+			}
+		}
+		left = append(left, info)
+	}
+	h.leave(taken, "Objects that leave the release are another one's since; they are left")
+	return left, nil
+}
+
+// otherRelease is the release whose marks an object carries, if that is another one than the object's.
+func (h *handler) otherRelease(live runtime.Object) string {
+	obj, err := meta.Accessor(live)
+	if err != nil {
+		return ""
+	}
+	is := obj.GetAnnotations()
+	if is[annotationName] == "" || is[annotationName] == h.name() && is[annotationNamespace] == h.in.Object.GetNamespace() {
+		return ""
+	}
+	return is[annotationNamespace] + "/" + is[annotationName]
 }
 
 // mark puts the label of the chart and the mark of the owner on an object: an owner reference

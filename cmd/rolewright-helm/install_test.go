@@ -196,3 +196,26 @@ func TestExisting_Unreadable(t *testing.T) {
 		t.Errorf("%t, %v", found, err)
 	}
 }
+
+// What is another release's since is neither changed back nor deleted when it leaves the chart.
+func TestReconcile_TakenByOthers(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	template := filepath.Join(c.chart, "templates", "a.yaml")
+	c.write(template, chartOfTwo)
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) {
+		is.SetOwnerReferences(nil)
+		is.SetAnnotations(map[string]string{annotationName: "other", annotationNamespace: "ns"})
+	})
+	theirs := c.get(configMaps + "it").DeepCopy()
+	if _, text, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "ConfigMap ns/it: it is of the release ns/other now") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	c.write(template, strings.SplitAfter(chartOfTwo, "---\n")[1])
+	if _, text, err := c.run("reconcile"); err != nil || !strings.Contains(text, "ReleaseUpgraded") || !strings.Contains(text, "they are left: ConfigMap ns/it") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if is := c.get(configMaps + "it"); is == nil || !reflect.DeepEqual(is.Object, theirs.Object) {
+		t.Errorf("%v", is)
+	}
+}

@@ -43,7 +43,7 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		if err := h.helmMarks(info); err != nil {
 			return result{}, err
 		}
-		did, err := correct(info)
+		did, err := h.correct(info)
 		if err != nil {
 			return result{}, h.fail(irreconcilable, "ReconcileError", fmt.Errorf("%s: %w", describe(info), cause(err)))
 		}
@@ -112,7 +112,7 @@ type correction struct{ was, is map[string]any }
 
 // correct makes an object as its manifest says, and leaves what the manifest does not say. It
 // returns nil if nothing was to be done.
-func correct(info *resource.Info) (*correction, error) {
+func (h *handler) correct(info *resource.Info) (*correction, error) {
 	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
 	live, err := helper.Get(info.Namespace, info.Name)
 	if apierrors.IsNotFound(err) {
@@ -124,6 +124,9 @@ func correct(info *resource.Info) (*correction, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if other := h.otherRelease(live); other != "" && !h.in.settings.TakeOwnership {
+		return nil, fmt.Errorf("it is of the release %s now; take it out of one of the two charts, or set takeOwnership in the watch", other)
 	}
 	patch, kind, err := patchTo(info, live)
 	if err != nil {
