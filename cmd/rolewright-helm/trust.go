@@ -7,16 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
-	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,8 +105,8 @@ func (h *handler) seal(is *release.Release, wanted rendered) error {
 func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 	is.Hooks = hooks
 	var documents, left []string
-	for _, document := range split(is.Manifest) {
-		if _, err := parse(document); err != nil {
+	for _, document := range single(is.Manifest) {
+		if err := readable(document); err != nil {
 			note("a document of revision %d cannot be read, and is left out: %v", is.Version, err)
 			continue
 		}
@@ -314,42 +311,4 @@ func agreed(manifest string, differ []string) (string, error) {
 		}
 	}
 	return join(documents), nil
-}
-
-// split are the documents of a manifest, in its order.
-func split(manifest string) []string {
-	documents := releaseutil.SplitManifests(manifest)
-	keys := slices.Collect(maps.Keys(documents))
-	sort.Sort(releaseutil.BySplitManifestsOrder(keys))
-	list := make([]string, 0, len(keys))
-	for _, key := range keys {
-		list = append(list, documents[key])
-	}
-	return list
-}
-
-func join(documents []string) string {
-	var text strings.Builder
-	for _, document := range documents {
-		text.WriteString("---\n" + document + "\n")
-	}
-	return text.String()
-}
-
-// both is a manifest with what another one has beside its objects.
-func both(manifest, other string) string {
-	documents, has := split(manifest), map[string]bool{}
-	for _, document := range documents {
-		objects, _ := parse(document) // one that cannot be read is left out later, which is said then
-		for name := range objects {
-			has[name] = true
-		}
-	}
-	for _, document := range split(other) {
-		objects, err := parse(document)
-		if err == nil && slices.ContainsFunc(slices.Collect(maps.Keys(objects)), func(name string) bool { return !has[name] }) {
-			documents = append(documents, document)
-		}
-	}
-	return join(documents)
 }
