@@ -26,17 +26,23 @@ func (h *handler) crds(first bool) error {
 	var made kube.ResourceList
 	for _, crd := range h.chart.CRDObjects() {
 		list, err := unowned(h.kube.Client.Build(bytes.NewReader(crd.File.Data), false))
-		if err == nil && len(list) > 0 && apply {
-			_, err = h.kube.Update(list, list, kube.ClientUpdateOptionServerSideApply(true, true))
-		} else if err == nil && len(list) > 0 {
-			_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
-		}
-		switch {
-		case apierrors.IsAlreadyExists(err):
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("%s of the chart: %w", crd.Filename, cause(err))
-		default:
-			made = append(made, list...)
+		}
+		for _, info := range list { // one by one: of several that fail, Helm returns the first error
+			one := kube.ResourceList{info}
+			if apply {
+				_, err = h.kube.Update(one, one, kube.ClientUpdateOptionServerSideApply(true, true))
+			} else {
+				_, err = h.kube.Create(one, kube.ClientCreateOptionServerSideApply(false, false))
+			}
+			switch {
+			case apierrors.IsAlreadyExists(err):
+			case err != nil:
+				return fmt.Errorf("%s of the chart: %w", crd.Filename, cause(err))
+			default:
+				made = append(made, info)
+			}
 		}
 	}
 	if len(made) == 0 {

@@ -12,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
 )
@@ -217,5 +218,31 @@ func TestReconcile_TakenByOthers(t *testing.T) {
 	}
 	if is := c.get(configMaps + "it"); is == nil || !reflect.DeepEqual(is.Object, theirs.Object) {
 		t.Errorf("%v", is)
+	}
+}
+
+// A definition that is there already does not hide that another one of its file cannot be made.
+func TestCRDs_OneThere(t *testing.T) {
+	definition := func(name string) string {
+		return "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + name + "}\n"
+	}
+	for _, names := range [][]string{{"there", "refused"}, {"refused", "there"}} {
+		c := newCluster(t)
+		c.served["apiextensions.k8s.io/v1"] = []metav1.APIResource{{Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}}
+		c.write(filepath.Join(c.chart, "crds", "all.yaml"), definition(names[0])+definition(names[1]))
+		made := 0
+		c.refuse = func(r *http.Request) int {
+			if r.Method != http.MethodPost {
+				return 0
+			}
+			made++
+			return map[string]int{"there": http.StatusConflict, "refused": http.StatusForbidden}[names[made-1]]
+		}
+		h, _ := c.handler("reconcile")
+		c.try(h.connect())
+		c.try(h.prepare(nil))
+		if err := h.crds(true); err == nil || !strings.Contains(err.Error(), "crds/all.yaml of the chart") {
+			t.Errorf("%v: %v", names, err)
+		}
 	}
 }
