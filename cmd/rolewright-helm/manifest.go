@@ -195,7 +195,12 @@ func yamlOf(obj map[string]any) string {
 func hide(obj map[string]any) (found bool) {
 	items, _ := obj["items"].([]any)
 	for _, item := range items {
-		if m, ok := item.(map[string]any); ok && hide(m) {
+		m, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		typed(m, obj)
+		if hide(m) {
 			found = true
 		}
 	}

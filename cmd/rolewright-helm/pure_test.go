@@ -72,7 +72,7 @@ func TestShown(t *testing.T) {
 	t.Parallel()
 	const rest = "---\n# Source: a/templates/b.yaml\nkind: ConfigMap\n# kept\ndata: {a: b}\n"
 	manifest := rest + "\n---\n# Source: a/templates/c.yaml\nkind: Secret\ndata: {a: c2VjcmV0}\nstringData: {b: secret}\n" +
-		"\n---\nkind: List\nitems: [{kind: Secret, data: {a: c2VjcmV0}}]\n" + "\n---\nkind: Secret\ndata: secret\n" + "\n---\nkind: [secret\n"
+		"\n---\nkind: List\nitems: [{kind: Secret, data: {a: c2VjcmV0}}]\n" + "\n---\napiVersion: v1\nkind: SecretList\nitems: [{data: {a: c2VjcmV0}}]\n" + "\n---\nkind: Secret\ndata: secret\n" + "\n---\nkind: [secret\n"
 	got := shown(manifest, false, nil)
 	if strings.Contains(strings.ToLower(got), "c2vjcmv0") || strings.Contains(got, "secret\n") || strings.Contains(got, "[secret") || !strings.HasPrefix(got, rest) ||
 		!strings.Contains(got, "# Source: a/templates/c.yaml\ndata:\n  a: (hidden)\nkind: Secret") {
