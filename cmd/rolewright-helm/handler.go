@@ -184,7 +184,7 @@ func (h *handler) repair(ctx context.Context, is *release.Release, wanted string
 	if err := h.forget(func(status common.Status) bool { return status == common.StatusPendingRollback }); err != nil {
 		return nil, err
 	}
-	is, err := h.revert(ctx, is)
+	is, err := h.revert(ctx, is, wanted)
 	if err != nil {
 		return nil, err
 	}

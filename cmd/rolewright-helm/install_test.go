@@ -103,7 +103,7 @@ func TestReconcile_UpgradeCutShort(t *testing.T) {
 	c.objects[configMaps+"theirs"] = theirs
 
 	c.refuse = func(r *http.Request) int {
-		if r.Method == http.MethodPatch && r.URL.Path == configMaps+"it" {
+		if r.Method != http.MethodGet && r.URL.Path == configMaps+"it" {
 			return http.StatusTooManyRequests
 		}
 		return 0

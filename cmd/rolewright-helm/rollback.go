@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,41 +26,102 @@ func (h *handler) rollback(ctx context.Context, to *release.Release, why error) 
 			fmt.Errorf("upgrade failed: %w; revision %d is not restored, since it is not known to be made by this operator", why, to.Version))
 	}
 	h.reports.progress("Roll back to revision %d", to.Version)
+	if err := h.restoreEither(ctx, to); err != nil {
+		return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
+	}
+	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
+}
+
+// restoreEither restores a revision without force, or else with it; an annotation says which of them is tried.
+func (h *handler) restoreEither(ctx context.Context, to *release.Release) (err error) {
 	force, said := h.in.annotated("rollback-force", true)
 	attempts := []bool{false, true}
 	if said {
 		attempts = []bool{force}
 	}
-	var err error
 	for _, force := range attempts {
 		if err = h.restore(ctx, to, force); err == nil {
-			return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
+			return nil
 		}
 	}
-	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
+	return err
 }
 
-// revert makes the deployed revision again where the upgrade after it has not succeeded, and was of another chart or other values
-// than those of now: objects and fields that only that one has would be left. It returns the revision that is deployed then.
-func (h *handler) revert(ctx context.Context, is *release.Release) (*release.Release, error) {
+// revert makes the deployed revision again where upgrades after it have not succeeded, and were of another chart or other values than
+// those of now: objects and fields that only those have would be left. It returns the revision that is deployed then.
+func (h *handler) revert(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
+	unwanted, err := h.unwanted(is)
+	if err != nil || len(unwanted) == 0 {
+		return is, err
+	}
 	last, err := h.last()
-	if err != nil || !h.trusted || last.Version <= is.Version {
-		return is, err
-	}
-	inputs, err := h.inputs()
-	if err != nil || last.Labels[labelInputs] == inputs {
-		return is, err
-	}
-	h.reports.progress("Roll back to revision %d: the upgrade to revision %d has not succeeded, and is not wanted any more", is.Version, last.Version)
-	if err := h.distrust(last, nil); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	h.trusted = false // what is compared with is not sealed
-	err = h.restore(ctx, is, false)
-	if h.trusted = true; err != nil {
-		return nil, fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", last.Version, is.Version, cause(err))
+	version := unwanted[0].Version
+	h.reports.progress("Roll back to revision %d: the upgrade to revision %d has not succeeded, and is not wanted any more", is.Version, version)
+	manifest := ""
+	for _, rel := range unwanted {
+		if err := h.distrust(rel, nil); err != nil {
+			return nil, err
+		}
+		manifest = both(manifest, rel.Manifest)
 	}
-	return h.last()
+	last.Manifest = manifest // what Helm compares with
+	h.trusted = false        // it is not sealed
+	err = h.restoreEither(ctx, is)
+	if h.trusted = true; err == nil {
+		return h.last()
+	}
+	err = fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", version, is.Version, cause(err))
+	if another, dueErr := h.due(is, wanted); dueErr != nil || !another || ctx.Err() != nil {
+		return nil, errors.Join(err, dueErr)
+	}
+	// What is wanted now may be what helps.
+	h.reports.event("Warning", "RollbackError", err.Error()+"; the release is upgraded all the same, and objects of that revision may be left")
+	return is, h.giveUp(unwanted)
+}
+
+// unwanted are the revisions after the deployed one, the newest first; none if all are of the chart and the values of now, which the
+// next upgrade is of, too.
+func (h *handler) unwanted(is *release.Release) (list []*release.Release, err error) {
+	history, err := h.history()
+	if err != nil || !h.trusted {
+		return nil, err
+	}
+	inputs, err := h.inputs()
+	if err != nil {
+		return nil, err
+	}
+	others := false
+	for _, rel := range slices.Backward(history) {
+		if rel.Version <= is.Version {
+			break
+		}
+		if h.sealOf(rel) == h.sealOf(is) {
+			continue // a rollback to it
+		}
+		list, others = append(list, rel), others || rel.Labels[labelInputs] != inputs
+	}
+	if !others {
+		return nil, nil
+	}
+	return list, nil
+}
+
+// giveUp has the records of upgrades that were cut short say that these have failed: Helm upgrades no release that is pending, and
+// without the records another try could not compare with them.
+func (h *handler) giveUp(list []*release.Release) error {
+	for _, rel := range list {
+		if !rel.Info.Status.IsPending() {
+			continue
+		}
+		rel.Info.Status = common.StatusFailed
+		if err := h.config.Releases.Update(rel); err != nil {
+			return fmt.Errorf("the record of revision %d: %w", rel.Version, cause(err))
+		}
+	}
+	return nil
 }
 
 // restore makes a revision again, as another one. Where that fails, the records are as before: the next try has to compare with what
@@ -70,7 +133,7 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force bool) 
 	}
 	status := before.Info.Status
 	rollback := action.NewRollback(h.config)
-	rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
+	rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, 0 // the next upgrade removes old records
 	rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
 	options, stop := h.bounded(ctx)
 	defer stop()

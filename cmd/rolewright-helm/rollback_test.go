@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"helm.sh/helm/v4/pkg/release/common"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,5 +61,67 @@ func TestUpgrade_HookOfOthers(t *testing.T) {
 		if theirs != (uid == "") || (is != nil && is.Object["data"] != nil) != theirs {
 			t.Errorf("uid %q: %v; %v", uid, err, is)
 		}
+	}
+}
+
+const roleNamed = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
+
+// refusing refuses patches of the ConfigMap while it is true.
+func (c *cluster) refusing(is *bool) {
+	c.refuse = func(r *http.Request) int {
+		if *is && r.Method != http.MethodGet && r.URL.Path == configMaps+"it" {
+			return http.StatusTooManyRequests
+		}
+		return 0
+	}
+}
+
+// What several upgrades have made that have not succeeded goes, also where the first try of that fails, with the fewest records.
+func TestReconcile_UpgradesCutShort(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	c.release(chartOfTwo)
+	c.makes(roleNamed + "one}\n" + roleNamed + "two}\n")
+	c.after(chartOfTwo+roleNamed+"one}\n", "n", common.StatusFailed)
+	c.after(chartOfTwo+roleNamed+"two}\n", "m", common.StatusFailed)
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.Object["data"] = map[string]any{"a": "of the upgrade"} })
+	refuse := true
+	c.refusing(&refuse)
+	for range 2 {
+		h, _ := c.handler("reconcile")
+		h.in.settings.MaxHistory = 1
+		if _, err := h.act(t.Context()); (err != nil) != refuse {
+			t.Fatal(err)
+		}
+		refuse = false
+	}
+	if c.get(roles+"one") != nil || c.get(roles+"two") != nil || c.get(roles+"it") == nil {
+		t.Errorf("what the upgrades have made is left: %v", slices.Sorted(maps.Keys(c.objects)))
+	}
+}
+
+// Where an upgrade that was cut short cannot be rolled back, what is wanted now is made all the same.
+func TestReconcile_FixForward(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.after(chartOfTwo, "n", common.StatusPendingUpgrade)
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.Object["data"] = map[string]any{"a": "of the upgrade"} })
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.SplitAfter(chartOfTwo, "---\n")[1])
+	// The ConfigMap is not wanted any more; only its deletion is allowed.
+	c.refuse = func(r *http.Request) int {
+		if r.Method != http.MethodGet && r.Method != http.MethodDelete && r.URL.Path == configMaps+"it" {
+			return http.StatusTooManyRequests
+		}
+		return 0
+	}
+	_, text, err := c.run("reconcile")
+	if err != nil || !strings.Contains(text, "RollbackError") || !strings.Contains(text, "ReleaseUpgraded") || c.get(configMaps+"it") != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	history, err := h.history()
+	if err != nil || len(history) != 3 || history[1].Info.Status != common.StatusFailed || history[2].Info.Status != common.StatusDeployed {
+		t.Errorf("%v, %d records", err, len(history))
 	}
 }
