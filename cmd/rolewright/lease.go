@@ -154,6 +154,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if err != nil {
 		return record, raw, err
 	}
+	l.endIfLost(record.HolderIdentity)
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
 	leave, version := l.yields.leave, l.read
@@ -231,6 +232,7 @@ func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if record.HolderIdentity != l.Identity() {
+		l.endIfLost(record.HolderIdentity)
 		// The elector goes by what it knew, and what is written now would go by what was read.
 		return false, fmt.Errorf("the lease is held by %q by now", record.HolderIdentity)
 	}
@@ -247,6 +249,16 @@ func (l *lease) set(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = until
+}
+
+// endIfLost ends what the last renewal proves where another one holds the Lease by now. It
+// does not set that to zero, by which watch would see nothing lost.
+func (l *lease) endIfLost(holder string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); holder != l.Identity() && now.Before(l.until) {
+		l.until = now
+	}
 }
 
 func (l *lease) lastHolder() string {

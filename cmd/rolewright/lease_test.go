@@ -26,6 +26,11 @@ import (
 type scriptedLock struct {
 	resourcelock.Interface // nil: what is not scripted is not called
 	write                  func() error
+	holder                 string // as it is read
+}
+
+func (l *scriptedLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: l.holder}, nil, nil
 }
 
 func (l *scriptedLock) Identity() string { return "me" }
@@ -113,6 +118,45 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	}
 	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil || !asked {
 		t.Error(err, asked)
+	}
+}
+
+// A replica that finds that another one leads is not the leader until its own renewal would have run out, and ends.
+func TestLease_IsNotHeldOnceItIsSeenToBeAnothers(t *testing.T) {
+	const good = 10 * time.Second
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	for name, read := range map[string]func(*lease) error{
+		"by a read": func(l *lease) error { _, _, err := l.Get(t.Context()); return err },
+		"in place of a renewal": func(l *lease) error {
+			l.common = true
+			if l.Update(t.Context(), mine) == nil {
+				return errors.New("it is renewed")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lock := &scriptedLock{write: func() error { return nil }, holder: "me"}
+				l, lost := &lease{Interface: lock, good: good, holder: "me"}, false
+				must.Do(t, l.Update(t.Context(), mine))
+				ended := make(chan error, 1)
+				go func() { ended <- l.watch(func() { lost = true })(t.Context()) }()
+				lock.holder = "other"
+				must.Do(t, read(l))
+				if err := l.held(); !errors.Is(err, errNotLeading) {
+					t.Errorf("it is still held: %v", err)
+				}
+				time.Sleep(good / 2)
+				synctest.Wait()
+				if !lost {
+					t.Error("the loss is not noticed")
+				}
+				if err := <-ended; !errors.Is(err, errNotLeading) {
+					t.Errorf("the watch of the lease ended with %v", err)
+				}
+			})
+		})
 	}
 }
 
