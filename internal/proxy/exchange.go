@@ -28,6 +28,8 @@ type exchange struct {
 	// write is true if the request can change something.
 	write  bool
 	dryRun bool
+	// apart is true for a request of a run in another Pod.
+	apart bool
 	// call is true for what the operator answers itself: it is neither forwarded nor
 	// confined to a namespace, and the run's calls see to what it may do.
 	call bool
@@ -86,6 +88,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.s.active.Done()
+	x.apart = isRemote(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	cut := func() {
@@ -239,6 +242,7 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 		panic(http.ErrAbortHandler) // as requests that are in progress when the run ends
 	}
 	refused, ok := errors.AsType[*refusal](err)
+	x.cut(refused)
 	if !ok {
 		refused = refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 	}
@@ -246,21 +250,31 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 	refused.write(w)
 }
 
+// cut leaves a write of a run in another Pod without an answer that this replica may not forward: the run goes on
+// with another one, and counts as interrupted where a task fails for that.
+func (x *exchange) cut(refused *refusal) {
+	if x.apart && refused != nil && refused.notLeading {
+		panic(http.ErrAbortHandler)
+	}
+}
+
 // fence refuses a write that the run must not make now.
 func (x *exchange) fence() error { return x.p.fence(x.s) }
 
 // fence is the refusal of a write of a session; nil if it may write.
 func (p *Proxy) fence(s *session) error {
-	why := s.refusing()
+	why, notLeading := s.refusing(), false
 	if why == "" && p.opts.MayWrite != nil {
 		if err := p.opts.MayWrite(); err != nil {
-			why = err.Error()
+			why, notLeading = err.Error(), true
 		}
 	}
 	if why == "" {
 		return nil
 	}
-	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API proxy forwards no writes: "+why)
+	refused := refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API proxy forwards no writes: "+why)
+	refused.notLeading = notLeading
+	return refused
 }
 
 // finish counts and logs the exchange, and notifies the tracker of what the answer says.

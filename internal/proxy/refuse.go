@@ -13,6 +13,8 @@ type refusal struct {
 	code    int
 	reason  metav1.StatusReason
 	message string
+	// notLeading is true for a write that another replica may forward.
+	notLeading bool
 }
 
 func (r *refusal) Error() string { return r.message }

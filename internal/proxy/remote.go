@@ -32,9 +32,14 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 			refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the API proxy wants the token of a run in progress").write(w)
 			return
 		}
-		p.ServeHTTP(w, r)
+		p.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), remoteKey{}, true)))
 	})
 }
+
+// remoteKey is that of true in the context of a request of a run in another Pod.
+type remoteKey struct{}
+
+func isRemote(r *http.Request) bool { return r.Context().Value(remoteKey{}) != nil }
 
 // ServeRemote serves runs in other Pods until ctx ends: the requests below root by handler, all
 // others as the loopback addresses do, but with TLS and with the token of a run only. It closes

@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rolewright/rolewright/test/testenv"
@@ -24,5 +26,41 @@ func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 		if w.Code != http.StatusUnauthorized {
 			t.Errorf("with the authorization %q it is answered %d, want %d", authorization, w.Code, http.StatusUnauthorized)
 		}
+	}
+}
+
+// A run in another Pod goes on with the replica that leads next: this one does not answer its writes, which would fail its tasks.
+func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
+	t.Parallel()
+	api := script(t, nil, plainly)
+	var lost atomic.Bool
+	p := startProxy(t, api.config(), func(o *Options) {
+		o.MayWrite = func() error {
+			if lost.Load() {
+				return errFollower
+			}
+			return nil
+		}
+	})
+	server := httptest.NewServer(p.remote("/none/", http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	a, client, _ := admit(t, p, Grant{})
+	write := func() (int, error) {
+		code, _, err := send(t.Context(), client, http.MethodPost, server.URL+"/api/v1/namespaces/n/configmaps", "{}")
+		return code, err
+	}
+	if code, err := write(); err != nil || code != http.StatusOK {
+		t.Errorf("while it leads, a write is answered %d, %v", code, err)
+	}
+	lost.Store(true)
+	if code, err := write(); err == nil || !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("a write is answered %d, %v", code, err)
+	}
+	if code, _, err := send(t.Context(), client, http.MethodGet, server.URL+"/api/v1/namespaces/n/configmaps", ""); err != nil || code != http.StatusOK {
+		t.Errorf("a read is answered %d, %v", code, err)
+	}
+	a.Refuse("the object is deleted")
+	if code, err := write(); err != nil || code != http.StatusServiceUnavailable {
+		t.Errorf("a write that no replica forwards is answered %d, %v", code, err)
 	}
 }

@@ -100,6 +100,7 @@ func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error)
 		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
+		x.cut(refused)
 		refused.write(w)
 		return
 	}
