@@ -206,7 +206,8 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 // grantIt is what to do if the operator may not do what Jobs need.
 const grantIt = "runs as Jobs need the Role of config/jobs"
 
-// Reap ends what is left of a run that another process has begun.
+// Reap ends what is left of a run that another process has begun. The Pod may take a while, or its node not answer: the
+// next run of the object waits for it, see begin.
 func (e *Executor) Reap(id string) error {
 	err := e.Runner.Reap(id)
 	select {
@@ -217,9 +218,10 @@ func (e *Executor) Reap(id string) error {
 	if e.jobOf(id) == nil && e.podOf(id) == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*grace)
-	defer cancel()
-	return errors.Join(err, e.end(ctx, &runner.Apart{}, id))
+	if !e.kill(context.Background(), id) {
+		err = errors.Join(err, fmt.Errorf("end what is left of run %s: its Job or its Pod cannot be deleted", id))
+	}
+	return err
 }
 
 // Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.

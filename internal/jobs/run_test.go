@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A Secret that could not be given to its Job is removed with it.
@@ -106,6 +107,46 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			t.Errorf("the run begins with %v", err)
 		}
 	})
+}
+
+// What is left of a run is ended, and not waited for, where its node does not answer: its object's next run waits, which says so.
+func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
+	t.Parallel()
+	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
+			DeletionTimestamp: new(metav1.Now()), Finalizers: []string{"kubelet/of-a-dead-node"},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	client := fake.NewClientset(pod)
+	var refused atomic.Bool
+	client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if refused.Load() {
+			return true, nil, errors.New("refused")
+		}
+		return true, nil, nil
+	})
+	local := runner.New(runner.Options{})
+	t.Cleanup(local.Close)
+	e := New(local, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	must.Do(t, e.pods.GetIndexer().Add(pod))
+	close(e.ready)
+	began := time.Now()
+	must.Do(t, e.Reap(earlier))
+	if took := time.Since(began); took > forgetTimeout {
+		t.Errorf("it takes %s", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := e.begin(ctx, runner.Request{ID: id, Apart: &runner.Apart{Subject: "object"}}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the next run does not wait for the Pod: %v", err)
+	}
+	refused.Store(true)
+	if err := e.Reap(earlier); err == nil {
+		t.Error("a Pod that cannot be deleted counts as ended")
+	}
 }
 
 // An answer that does not come leaves no Secret behind.
