@@ -87,6 +87,9 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
 		Proxy: gateway, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
 	}
+	if op.lease != nil {
+		options.Leads = func() bool { return op.lease.held() == nil }
+	}
 	if op.shards > 0 {
 		options.Has = op.has
 	}

@@ -42,7 +42,7 @@ func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 	switch {
 	case e.opts.Has != nil:
 		return remote.Elsewhere
-	case e.isBehind():
+	case e.isBehind(), e.opts.Leads != nil && !e.opts.Leads(): // another one may lead, and have made it
 		return remote.Later
 	}
 	return remote.Nowhere

@@ -101,13 +101,17 @@ func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		has   func(types.UID) bool
+		leads func() bool
 		since time.Duration // that a Job was found which the cache lacks
 		want  int
 	}{
-		"one leader": {nil, time.Hour, http.StatusUnauthorized}, "one leader that has just begun": {nil, 0, http.StatusServiceUnavailable},
-		"replicas": {func(types.UID) bool { return true }, time.Hour, http.StatusServiceUnavailable},
+		"one leader":                         {nil, func() bool { return true }, time.Hour, http.StatusUnauthorized},
+		"one without election":               {nil, nil, time.Hour, http.StatusUnauthorized},
+		"one leader that has just begun":     {nil, nil, 0, http.StatusServiceUnavailable},
+		"one leader that has lost its Lease": {nil, func() bool { return false }, time.Hour, http.StatusServiceUnavailable},
+		"replicas":                           {func(types.UID) bool { return true }, nil, time.Hour, http.StatusServiceUnavailable},
 	} {
-		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Log: logr.Discard()})
+		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Leads: tt.leads, Log: logr.Discard()})
 		e.found["11111111-1111-4111-8111-111111111111"] = found{since: time.Now().Add(-tt.since)}
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, remote.Root+"here", nil)
 		request.Header.Set("Authorization", "Bearer of a Job that was made just now")

@@ -43,6 +43,8 @@ type Options struct {
 	// Has reports whether this operator has an object, by its UID, where it shares them with others: see
 	// [Executor.Adopt]. Nil where it has all.
 	Has func(types.UID) bool
+	// Leads reports whether leadership is proved. Nil where there is no election.
+	Leads func() bool
 	// Connections is told how many connections Pods have, and whether a further one was refused, or has to wait. Nil tells no one.
 	Connections func(open int, refused bool)
 	Log         logr.Logger
