@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
 )
@@ -151,7 +152,7 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 }
 
 // isLeft reports whether a run has a Job, or a Pod that has not ended, and returns those Pods. The API server is asked, as the caches may be behind.
-func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []string, err error) {
+func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []corev1.Pod, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	pods, err := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + id})
@@ -160,7 +161,7 @@ func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []
 	}
 	for _, pod := range pods.Items {
 		if !over(&pod) {
-			running = append(running, pod.Name)
+			running = append(running, pod)
 		}
 	}
 	_, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
@@ -250,21 +251,41 @@ func (e *Executor) end(ctx context.Context, of *runner.Apart, id string) error {
 		if err == nil && !left {
 			return nil
 		}
-		for _, name := range running {
+		for _, pod := range running {
 			// Where it is gone already, or cannot be deleted now, that is seen at the next look.
-			_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+			_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		}
+		holds := whatHolds(running, err)
 		if of.OnPhase != nil {
-			of.OnPhase(fmt.Sprintf("an earlier run of the object, %s, has not ended: Pods %s%s", id, strings.Join(running, ", "), ifNodeIsGone))
+			of.OnPhase(fmt.Sprintf("an earlier run of the object, %s, %s", id, holds))
 		}
 		select {
 		case <-time.After(pause):
 		case <-of.Replaced:
 			return fmt.Errorf("%w: run %s does not end, and another replica is to have the object", runner.ErrNoTurn, id)
 		case <-ctx.Done():
-			return fmt.Errorf("run %s does not end: %w%s", id, context.Cause(ctx), ifNodeIsGone)
+			return fmt.Errorf("run %s does not end: %w; it %s", id, context.Cause(ctx), holds)
 		}
 	}
+}
+
+// whatHolds says of a run that is to end what is left of it: its Pods, or err where that is not known.
+func whatHolds(pods []corev1.Pod, err error) string {
+	if err != nil {
+		return "may not have ended: " + text.OneLine(err.Error())
+	}
+	if len(pods) == 0 {
+		return "has not ended: its Job is there"
+	}
+	var names []string
+	remedy := ""
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+		if silent(&pod) {
+			remedy = ifNodeIsGone
+		}
+	}
+	return "has not ended: Pods " + strings.Join(names, ", ") + remedy
 }
 
 func (e *Executor) jobOf(id string) *batchv1.Job {

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -68,8 +69,11 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"}},
-			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
+				DeletionTimestamp: new(metav1.NewTime(time.Now().Add(10 * time.Second))), Finalizers: []string{"kubelet/of-a-dead-node"},
+			},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		}
 		client := fake.NewClientset(pod)
 		var deleted atomic.Bool
@@ -78,20 +82,25 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			return true, nil, nil // it has time to end
 		})
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		began, replaced, phase := make(chan error, 1), make(chan struct{}), ""
+		began, replaced, phase := make(chan error, 1), make(chan struct{}), atomic.Value{}
 		begin := func(replaced <-chan struct{}) {
-			apart := &runner.Apart{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase = now }}
+			apart := &runner.Apart{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase.Store(now) }}
 			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: apart})
 		}
 		go begin(replaced)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if said, _ := phase.Load().(string); !strings.HasSuffix(said, "Pods earlier") {
+			t.Errorf("while the Pod has time to end, the status says %q", said)
+		}
 		time.Sleep(time.Minute)
 		asked := len(client.Actions())
 		close(replaced)
 		if err := <-began; !errors.Is(err, runner.ErrNoTurn) {
 			t.Errorf("where another replica is to have the object, the run ends with %v", err)
 		}
-		if asked > 60 || !strings.Contains(phase, "Pods earlier; ") || !strings.Contains(phase, "--force") {
-			t.Errorf("%d requests in a minute; the status says %q", asked, phase)
+		if said, _ := phase.Load().(string); asked > 120 || !strings.Contains(said, "Pods earlier; ") || !strings.Contains(said, "--force") {
+			t.Errorf("%d requests in two minutes; the status says %q", asked, said)
 		}
 		go begin(nil)
 		time.Sleep(time.Minute)
@@ -107,6 +116,28 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			t.Errorf("the run begins with %v", err)
 		}
 	})
+}
+
+// Where the API server does not say what is left of an earlier run, the status has its error, and no advice about nodes.
+func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"}}})
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		list, _ := a.(clienttesting.ListAction)
+		ofOne := strings.HasPrefix(list.GetListRestrictions().Labels.String(), runLabel)
+		return ofOne, nil, apierrors.NewServiceUnavailable("etcd is away")
+	})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	phase := ""
+	err := e.begin(ctx, runner.Request{ID: id, Apart: &runner.Apart{Subject: "object", OnPhase: func(now string) { phase = now }}})
+	for _, said := range []string{phase, fmt.Sprint(err)} {
+		if !strings.Contains(said, "etcd is away") || strings.Contains(said, "--force") {
+			t.Errorf("said: %s", said)
+		}
+	}
 }
 
 // What is left of a run is ended, and not waited for, where its node does not answer: its object's next run waits, which says so.
