@@ -268,6 +268,21 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
+// A run that says it has the ID of one in progress does not take its place.
+func TestRecorder_KeepsTheRunInProgress(t *testing.T) {
+	t.Parallel()
+	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}), nil)
+	named := func(uid string) Run { return Run{Brief: Brief{ID: "same"}, UID: uid} }
+	first := r.Begin(named("1"))
+	first.Task(Task{Outcome: "ok"})
+	second := r.Begin(named("2"))
+	second.End(func(*Run) {})
+	must.Be(t, "runs in progress", 1, len(r.Running()))
+	first.End(func(run *Run) { run.Finished = epoch })
+	is := must.Get(r.Run("same"))(t)
+	must.Be(t, "object and tasks", []string{"1", "1"}, []string{is.UID, fmt.Sprint(len(is.Tasks))})
+}
+
 // What tasks say is bounded for each run: one that says much does not drive the others out.
 func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,8 @@ type Recording struct {
 	text int
 }
 
-// Begin records that a run begins.
+// Begin records that a run begins. It returns nil where a run of that ID is in progress: the ID may be of a
+// status, which others can write, and the runs of other objects stay as they are.
 func (r *Recorder) Begin(run Run) *Recording {
 	if r == nil {
 		return nil
@@ -104,6 +105,9 @@ func (r *Recorder) Begin(run Run) *Recording {
 	x := &Recording{r: r}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.running[run.ID] != nil {
+		return nil
+	}
 	if r.observer != nil {
 		x.observed = r.observer.Begin(&run)
 	}
