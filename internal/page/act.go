@@ -50,7 +50,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		s.show(w, r, func(*http.Request) (view, error) { return view{}, badRequest("use a button of the page of an object") })
 		return
 	}
-	runs, err := s.runsOfObject(r)
+	runs, _, err := s.runsOfObject(r)
 	if err != nil {
 		s.show(w, r, func(*http.Request) (view, error) { return view{}, err })
 		return

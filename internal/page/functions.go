@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/text"
 )
@@ -58,10 +59,18 @@ func stampOf(now, t time.Time) *stamp {
 	return &s
 }
 
+// whose says which replica has what is shown, a queue or a history.
+type whose struct {
+	What   string
+	Leads  bool
+	Shards *api.Shards
+}
+
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"state": stateName, "sign": signOf, "seconds": seconds, "stamp": stampOf,
 		"kind": kindOf, "quiet": quiet,
+		"whose": func(what string, leads bool, shards *api.Shards) whose { return whose{what, leads, shards} },
 		"cut":   func(limit int, s string) string { return text.Clip(s, limit) },
 		"id":    func(id string) string { return text.Cut(id, 8) },
 		"add":   func(a, b int) int { return a + b },

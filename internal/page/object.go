@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/text"
 )
@@ -21,6 +22,8 @@ type objectData struct {
 	history.Object
 	Row  *row
 	Runs []history.Brief
+	// Meta says whose runs they are.
+	Meta api.ListMeta
 	Bars bars
 	// Missing says why there is nothing from the API server.
 	Missing string
@@ -53,29 +56,27 @@ const (
 )
 
 // runsOfObject are the runs, one at least, of the object that the address of a request names.
-func (s *Server) runsOfObject(r *http.Request) ([]history.Brief, error) {
+func (s *Server) runsOfObject(r *http.Request) (runs []history.Brief, meta api.ListMeta, err error) {
 	q := r.URL.Query()
 	o := history.Object{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
 	if o.Kind == "" || o.Name == "" {
-		return nil, badRequest("give kind and name of an object")
+		return nil, meta, badRequest("give kind and name of an object")
 	}
-	runs, _, err := s.Source.Runs(r.Context())
-	if err != nil {
-		return nil, err
+	if runs, meta, err = s.Source.Runs(r.Context()); err != nil {
+		return nil, meta, err
 	}
-	runs = runsOf(runs, o)
-	if len(runs) == 0 {
-		return nil, ErrNotFound
+	if runs = runsOf(runs, o); len(runs) == 0 {
+		return nil, meta, ErrNotFound
 	}
-	return runs, nil
+	return runs, meta, nil
 }
 
 func (s *Server) object(r *http.Request) (view, error) {
-	runs, err := s.runsOfObject(r)
+	runs, meta, err := s.runsOfObject(r)
 	if err != nil {
 		return view{}, err
 	}
-	d := &objectData{Object: runs[0].Object, Runs: runs[:min(len(runs), shownRuns)]}
+	d := &objectData{Object: runs[0].Object, Runs: runs[:min(len(runs), shownRuns)], Meta: meta}
 	d.Bars = barsOf(d.Runs, s.now())
 	d.Row = &row{Object: d.Object, Last: &runs[0]}
 	if rows := objectsOf(runs); len(rows) > 0 {

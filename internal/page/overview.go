@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 )
 
@@ -148,16 +149,16 @@ type overviewData struct {
 	// Shown is how many there are with this filter, From and Next where this page and the
 	// next one begin; Next is 0 on the last.
 	Shown, From, Next int
-	// Cursor is where events begin that are not shown.
-	Cursor string
+	// Meta says whose runs they are, and where events begin that are not shown.
+	Meta api.ListMeta
 }
 
 func (s *Server) overview(r *http.Request) (view, error) {
-	runs, cursor, err := s.Source.Runs(r.Context())
+	runs, meta, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	d := overviewData{Cursor: cursor, Filter: filterOf(r), Kinds: kindsOf(runs)}
+	d := overviewData{Meta: meta, Filter: filterOf(r), Kinds: kindsOf(runs)}
 	var rows []*row
 	for _, o := range objectsOf(runs) {
 		d.Counts[o.State()]++

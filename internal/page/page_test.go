@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/page"
 	"github.com/rolewright/rolewright/internal/text"
@@ -98,6 +99,42 @@ func TestPage_Shows(t *testing.T) {
 	} {
 		if a := get(t, server, path, nil); a.Code != code {
 			t.Errorf("%s: %d, want %d\n%s", path, a.Code, code, a.Body)
+		}
+	}
+}
+
+// elsewhere is a source of another replica.
+type elsewhere struct {
+	*page.Remote
+	meta api.ListMeta
+}
+
+func (s elsewhere) Runs(ctx context.Context) ([]history.Brief, api.ListMeta, error) {
+	list, _, err := s.Remote.Runs(ctx)
+	return list, s.meta, err
+}
+
+func (s elsewhere) Queue(context.Context) (api.Queue, error) {
+	return api.Queue{Metadata: api.QueueMeta{Leads: s.meta.Leads, Shards: s.meta.Shards}}, nil
+}
+
+// Views of many runs say whose runs these are, where a replica does not have all.
+func TestPage_SaysWhoseRuns(t *testing.T) {
+	t.Parallel()
+	a, b := runs.Run(1, object("shop"), time.Now().Add(-time.Hour)), runs.Run(2, object("shop"), time.Now())
+	source := runs.New(t, a, b).Source("")
+	all := views(a, b)
+	for _, path := range []string{all[0], all[1], all[4], all[6]} {
+		for want, meta := range map[string]api.ListMeta{
+			"This replica makes no runs: another one has the ":              {},
+			"of the replica pod-0, which holds 1 of 2 shards: each replica": {Leads: true, Shards: &api.Shards{Replica: "pod-0", Holders: []string{"pod-0", "pod-1"}}},
+		} {
+			if is := plain(get(t, runs.Serve(t, elsewhere{source, meta}), path, nil).Body); !strings.Contains(is, want) {
+				t.Errorf("%s says\n%s\nwant %q", path, is, want)
+			}
+		}
+		if is := plain(get(t, runs.Serve(t, source), path, nil).Body); strings.Contains(is, "This ") {
+			t.Errorf("%s says\n%s", path, is)
 		}
 	}
 }

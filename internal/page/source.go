@@ -28,8 +28,8 @@ var ErrForbidden = errors.New("forbidden")
 // Source is where a page reads. It returns what the reader of the page may see.
 type Source interface {
 	// Runs are all runs: those in progress first, then the newest. The caller changes
-	// nothing of them. The cursor is as for Run.
-	Runs(ctx context.Context) (runs []history.Brief, cursor string, err error)
+	// nothing of them. The cursor in meta is as for Run; meta says whose runs they are, too.
+	Runs(ctx context.Context) (runs []history.Brief, meta api.ListMeta, err error)
 	// Run is one run, and the cursor from which on events tell what it does not have.
 	Run(ctx context.Context, id string) (run history.Run, cursor string, err error)
 	// Queue is what waits for its run.
@@ -93,7 +93,7 @@ func (s *Remote) read(ctx context.Context, path string, q url.Values, into any) 
 }
 
 // Runs asks for the runs that are not known yet.
-func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ error) {
+func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, meta api.ListMeta, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var running, newer []history.Brief
@@ -106,9 +106,11 @@ func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ 
 	for more := true; more; q.Set("limit", strconv.Itoa(nextPage)) {
 		var list api.RunList
 		if err := s.read(ctx, "/runs", q, &list); err != nil {
-			return nil, "", err
+			return nil, meta, err
 		}
-		cursor = cmp.Or(cursor, list.Metadata.Cursor) // the first page is of before the others
+		if !q.Has("continue") {
+			meta = list.Metadata // the first page is of before the others
+		}
 		more = list.Metadata.Continue != "" && len(newer)+len(list.Items) < maxRuns
 		for _, b := range list.Items {
 			switch {
@@ -124,7 +126,7 @@ func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ 
 	}
 	s.add(newer)
 	running = slices.DeleteFunc(running, func(b history.Brief) bool { return s.known[b.ID] }) // it has ended meanwhile
-	return slices.Concat(running, s.ended), cursor, nil
+	return slices.Concat(running, s.ended), meta, nil
 }
 
 // add adds runs to those that are known.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 )
 
@@ -29,6 +30,8 @@ type trendsData struct {
 	Failures []counted
 	// Looked is of how many runs the tasks were looked at.
 	Looked int
+	// Meta says whose runs they are.
+	Meta api.ListMeta
 }
 
 // counted is a name with a number, and what part of the highest number it is, of 100.
@@ -66,11 +69,11 @@ func (s *Server) trends(r *http.Request) (view, error) {
 		d.Days = n
 	}
 	d.From = d.To.AddDate(0, 0, -d.Days)
-	all, _, err := s.Source.Runs(r.Context())
+	all, meta, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	d.Kinds = kindsOf(all)
+	d.Kinds, d.Meta = kindsOf(all), meta
 	var runs []history.Brief
 	for _, b := range all {
 		if d.Filter.has(b.Object) && b.Started.After(d.From) {
