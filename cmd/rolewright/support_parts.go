@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -242,13 +243,36 @@ func podLogs(ctx context.Context, client kubernetes.Interface, pods []corev1.Pod
 				failed = append(failed, err)
 				continue
 			}
-			fmt.Fprintf(&all, "=== Pod %s, container %s, previous %t\n", p.Name, container, previous)
-			_, err = io.Copy(&all, io.LimitReader(stream, maxSupportLog))
+			end, cut, err := tailOf(stream, maxSupportLog)
 			failed = append(failed, err, stream.Close())
-			all.WriteString("\n")
+			fmt.Fprintf(&all, "=== Pod %s, container %s, previous %t", p.Name, container, previous)
+			if cut {
+				fmt.Fprintf(&all, ", the last %d MiB only", maxSupportLog>>20)
+			}
+			fmt.Fprintf(&all, "\n%s\n", end)
 		}
 	}
 	return all.String(), errors.Join(failed...)
+}
+
+// tailOf reads all of a stream, and returns the end of it; cut is true where that is not all, and begins with a line.
+func tailOf(r io.Reader, most int) (end []byte, cut bool, err error) {
+	var b bytes.Buffer
+	for err == nil {
+		_, err = io.CopyN(&b, r, int64(most))
+		if more := b.Len() - most; more > 0 {
+			b.Next(more)
+			cut = true
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	end = b.Bytes()
+	if _, lines, found := bytes.Cut(end, []byte("\n")); cut && found {
+		end = lines
+	}
+	return end, cut, err
 }
 
 // The runs of a bundle: so many of a list, and so many of those with all that is known, failed ones

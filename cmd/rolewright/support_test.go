@@ -27,6 +27,17 @@ func TestPodLogs(t *testing.T) {
 	}
 }
 
+// Of a long log the end is taken, from the beginning of a line.
+func TestTailOf(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "a\nb\n": "a\nb\n", "line 1\nline 2\nline 3\n": "line 3\n", strings.Repeat("x", 100): strings.Repeat("x", 10)} {
+		end, cut, err := tailOf(strings.NewReader(text), 10)
+		must.Do(t, err)
+		must.Be(t, "end", want, string(end))
+		must.Be(t, "cut", len(text) > 10, cut)
+	}
+}
+
 func TestFlagsOf_LeavesOutWhatMayBeSecret(t *testing.T) {
 	t.Parallel()
 	got := flagsOf([]string{"run", "--leader-elect", "--ansible-args=-e password=x", "--ansible-args", "-e password=y", "--ansible-args", "--extra-vars=password=z", "--api-port=6791"})
