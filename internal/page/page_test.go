@@ -155,6 +155,22 @@ func plain(document string) string {
 	}
 }
 
+// Of a task that failed several times, what it said at last is shown, and on the host of the failure.
+func TestPage_ShowsTheFailureThatCounts(t *testing.T) {
+	t.Parallel()
+	run := runs.Fail(runs.Run(2, object("shop"), time.Now()), "the last time")
+	last := run.Tasks[len(run.Tasks)-1]
+	before, other := last, last
+	before.Message, other.Message, other.Host = "the first time", "on another host", "other"
+	run.Tasks = append(run.Tasks[:len(run.Tasks)-1], before, last, other)
+	is := get(t, runs.New(t, run).Serve(t), "run?id="+run.ID, nil).Body
+	_, failure, _ := strings.Cut(is, `id="failure"`)
+	failure, _, _ = strings.Cut(failure, "</section>")
+	if !strings.Contains(failure, "the last time") {
+		t.Errorf("the failure is\n%s", plain(failure))
+	}
+}
+
 // Whatever a run says, a view has the elements that it has for a harmless text, and their attributes.
 func TestPage_TextStaysText(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/history"
@@ -52,16 +53,16 @@ type taskRow struct {
 
 func quiet(t history.Task) bool { return t.Outcome == "ok" || t.Outcome == "skipped" }
 
-// failedTask is the task that failed first.
+// failedTask is the task with which a run failed.
 type failedTask struct {
 	history.Task
 	Source *history.Source
 }
 
 func failedOf(r history.Run) *failedTask {
-	for _, t := range r.Tasks {
+	for _, t := range slices.Backward(r.Tasks) { // a task may have failed before, and been tried again
 		bad := t.Outcome == "failed" || t.Outcome == "unreachable"
-		if bad && (r.Task == nil || r.Result == "" || r.Task.Name == t.Name && r.Task.Path == t.Path) {
+		if bad && (r.Task == nil || r.Result == "" || r.Task.Name == t.Name && r.Task.Path == t.Path && (r.Task.Host == "" || t.Host == r.Task.Host)) {
 			return &failedTask{t, r.Source}
 		}
 	}
