@@ -132,17 +132,23 @@ func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 func TestLogs_OfOneObject(t *testing.T) {
 	t.Parallel()
 	brief := history.Brief{ID: "8c51a3f0", Started: time.Now(), Finished: time.Now(), Object: history.Object{Group: "a.example.com", Kind: "Tea", Namespace: "one", Name: "green"}}
+	older := brief // of another object, and still in progress
+	older.ID, older.Group, older.Started, older.Finished = "11111111", "b.example.com", brief.Started.Add(-time.Hour), time.Time{}
 	meta := api.ListMeta{Cursor: "7", Shards: &api.Shards{Replica: "r1", Holders: []string{"r1", "r2"}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+api.Root+"/runs", func(w http.ResponseWriter, r *http.Request) {
-		list := api.RunList{Metadata: meta, Items: []history.Brief{brief}}
+		list := api.RunList{Metadata: meta, Items: []history.Brief{older, brief}}
 		if r.URL.Query().Get("name") != brief.Name {
 			list.Items = nil
 		}
 		_ = json.NewEncoder(w).Encode(list)
 	})
-	mux.HandleFunc("GET "+api.Root+"/runs/{id}", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.Run{Metadata: meta, Run: history.Run{Brief: brief}})
+	mux.HandleFunc("GET "+api.Root+"/runs/{id}", func(w http.ResponseWriter, r *http.Request) {
+		run := history.Run{Brief: brief}
+		if r.PathValue("id") == older.ID {
+			run.Brief = older
+		}
+		_ = json.NewEncoder(w).Encode(api.Run{Metadata: meta, Run: run})
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
@@ -154,7 +160,7 @@ func TestLogs_OfOneObject(t *testing.T) {
 	cursor, err := l.catchUp(t.Context(), "")
 	must.Do(t, err)
 	must.Be(t, "where events go on", "7", cursor)
-	must.Be(t, "the object that events are asked of", "group=a.example.com&kind=Tea&limit=1&name=green&namespace=one", l.query.Encode())
+	must.Be(t, "the object that events are asked of", "group=a.example.com&kind=Tea&limit=100&name=green&namespace=one", l.query.Encode())
 	says(t, out.String(), "run 8c51a3f0 of Tea.a.example.com/green in one", true)
 	says(t, stderr.String(), "This replica makes no runs", true)
 	says(t, stderr.String(), "the replica r1, which holds 1 of 2 shards", true)
@@ -162,4 +168,19 @@ func TestLogs_OfOneObject(t *testing.T) {
 	l.query = url.Values{"kind": {"tea"}, "name": {"black"}}
 	_, err = l.catchUp(t.Context(), "8c51")
 	says(t, err.Error(), "the run is one of Tea.a.example.com/green in one", true)
+}
+
+// logs that waits for the first run follows the object that it is of, and no other one of that name.
+func TestLogs_OfTheObjectThatRunsFirst(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := tasksLog{out: &out, query: url.Values{"kind": {"tea"}, "name": {"green"}}}
+	for _, in := range [][2]string{{"1", "one"}, {"2", "two"}, {"3", "one"}} {
+		o := history.Object{Group: "a.example.com", Version: "v" + in[0], Kind: "Tea", Namespace: in[1], Name: "green"}
+		l.event(history.Event{Kind: history.RunStarted, Run: history.Brief{ID: in[0], Object: o}})
+	}
+	for run, shown := range map[string]bool{"run 1 of": true, "run 2 of": false, "run 3 of": true} {
+		says(t, out.String(), run, shown)
+	}
+	must.Be(t, "the object that events are asked of next", "group=a.example.com&kind=Tea&name=green&namespace=one", l.query.Encode())
 }
