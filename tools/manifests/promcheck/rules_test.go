@@ -47,8 +47,15 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"one of two": "leader_election_master_status{pod=\"a\"} 0x120\nleader_election_master_status{pod=\"b\"} 1x120"},
 		},
 		"RolewrightKindNotServed": {
-			map[string]string{"": `rolewright_kind_ready{kind="A"} 0x120`},
-			map[string]string{"": `rolewright_kind_ready{kind="A"} 1x120`},
+			map[string]string{
+				"":                    `rolewright_kind_ready{kind="A"} 0x120`,
+				"one of two replicas": "rolewright_kind_ready{kind=\"A\",pod=\"a\"} 1x120\nrolewright_shards_held{pod=\"a\"} 4x120\nrolewright_kind_ready{kind=\"A\",pod=\"b\"} 0x120\nrolewright_shards_held{pod=\"b\"} 4x120",
+			},
+			map[string]string{
+				"":                 `rolewright_kind_ready{kind="A"} 1x120`,
+				"one without work": "rolewright_kind_ready{kind=\"A\",pod=\"a\"} 1x120\nrolewright_shards_held{pod=\"a\"} 8x120\nrolewright_kind_ready{kind=\"A\",pod=\"b\"} 0x120\nrolewright_shards_held{pod=\"b\"} 0x120",
+				"a standby":        "rolewright_kind_ready{kind=\"A\",pod=\"a\"} 1x120\nrolewright_kind_ready{kind=\"A\",pod=\"b\"} 0x120",
+			},
 		},
 		"RolewrightReferencesUnwatched": {
 			map[string]string{"": `rolewright_references_unwatched{kind="A",resource="secrets"} 1x120`},
