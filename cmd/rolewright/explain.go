@@ -174,11 +174,7 @@ func (o *explainOptions) connect() (*applier, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	var namespaces []string
-	if ns := cmp.Or(o.namespace, os.Getenv(envWatchNamespace)); ns != "" {
-		namespaces = strings.Split(ns, ",")
-	}
-	objects, err := newApplier(found, namespaces)
+	objects, err := newApplier(found, splitNamespaces(cmp.Or(o.namespace, os.Getenv(envWatchNamespace))))
 	if err != nil {
 		return nil, unreachable(err)
 	}

@@ -43,11 +43,7 @@ func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
 	if err != nil {
 		return err
 	}
-	var namespaces []string
-	if ns := os.Getenv(envWatchNamespace); ns != "" {
-		namespaces = strings.Split(ns, ",")
-	}
-	items, err := controller.Inventory(cmd.Context(), objects.client, obj, w, namespaces)
+	items, err := controller.Inventory(cmd.Context(), objects.client, obj, w, splitNamespaces(os.Getenv(envWatchNamespace)))
 	if err != nil {
 		return unreachable(err)
 	}

@@ -41,3 +41,13 @@ func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 	all := must.Get(kindOf(must.Get(o.loadWatches(logr.Discard()))(t), "tea"))(t)
 	must.Be(t, "watches of the kind", 3, len(all))
 }
+
+// explain and inventory read WATCH_NAMESPACE as run does.
+func TestExplain_OfSeveralNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config")
+	must.Do(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
+	t.Setenv("KUBECONFIG", config)
+	t.Setenv(envWatchNamespace, " a, b,")
+	must.Be(t, "namespace of the object", "a", must.Get(new(explainOptions).connect())(t).namespace)
+}
