@@ -284,6 +284,9 @@ const (
 
 // supportHistory is what a bundle has of runs.
 type supportHistory struct {
+	// Metadata says which replica has them.
+	Metadata api.ListMeta `json:"metadata"`
+
 	Runs    []history.Brief `json:"runs"`
 	Details []history.Run   `json:"details"`
 }
@@ -295,7 +298,7 @@ func (r *reader) someRuns(ctx context.Context) (any, error) {
 	if err := r.get(ctx, "/runs", query, &list); err != nil {
 		return nil, err
 	}
-	is := supportHistory{Runs: list.Items}
+	is := supportHistory{Metadata: list.Metadata, Runs: list.Items}
 	first := slices.Clone(list.Items)
 	slices.SortStableFunc(first, func(a, b history.Brief) int { // the newest come first already
 		switch {
@@ -310,6 +313,10 @@ func (r *reader) someRuns(ctx context.Context) (any, error) {
 	})
 	for _, b := range first[:min(len(first), supportDetails)] {
 		answer, err := r.run(ctx, b.ID)
+		var coded codedError
+		if errors.As(err, &coded) && coded.code == exitNothing {
+			continue // it is too old by now
+		}
 		if err != nil {
 			return is, err
 		}

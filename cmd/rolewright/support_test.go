@@ -1,6 +1,13 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -8,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -52,4 +61,53 @@ func TestTakenOf_HasNoFlagsOfOtherPrograms(t *testing.T) {
 	}}})
 	must.Be(t, "flags", "--leader-elect", strings.Join(is.Flags, " "))
 	must.Be(t, "images", "proxy:1 operator:1", strings.Join(is.Images, " "))
+}
+
+// Of several replicas, each that runs is asked, but where one is named.
+func TestReaderOptions_EachOfTheReplicas(t *testing.T) {
+	t.Parallel()
+	pod := func(name string, phase corev1.PodPhase) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	pods := []corev1.Pod{pod("a", corev1.PodRunning), pod("b", corev1.PodPending), pod("c", corev1.PodRunning)}
+	for named, want := range map[string]string{"": "a c", "c": "c"} {
+		var names []string
+		for _, o := range (&readerOptions{operatorPod: named}).eachOf(pods) {
+			names = append(names, o.operatorPod)
+		}
+		must.Be(t, "replicas", want, strings.Join(names, " "))
+	}
+	must.Be(t, "where none runs", 1, len(new(readerOptions).eachOf(pods[1:2])))
+}
+
+// A run that is too old by now leaves those after it in the bundle, which says which replica has them.
+func TestSomeRuns(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.Root+"/runs", func(w http.ResponseWriter, _ *http.Request) {
+		list := api.RunList{Metadata: api.ListMeta{Shards: &api.Shards{Replica: "a"}}, Items: []history.Brief{{ID: "old"}, {ID: "new"}}}
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	mux.HandleFunc("GET "+api.Root+"/runs/new", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Run{Run: history.Run{Brief: history.Brief{ID: "new"}}})
+	})
+	mux.HandleFunc("GET "+api.Root+"/runs/old", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{Message: "no such run is kept"})
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	is := must.Get((&reader{base: server.URL, client: server.Client()}).someRuns(t.Context()))(t).(supportHistory)
+	must.Be(t, "runs, details and replica", []string{"2", "new", "a"}, []string{strconv.Itoa(len(is.Runs)), is.Details[0].ID, is.Metadata.Shards.Replica})
+}
+
+// What is missing in a bundle is said where it is made, too.
+func TestBundle_SaysThatPartsAreMissing(t *testing.T) {
+	t.Parallel()
+	for want, problems := range map[string][]string{"": nil, "1 part is missing: see problems.txt\n": {"a"}, "2 parts are missing: see problems.txt\n": {"a", "b"}} {
+		var said bytes.Buffer
+		b := &bundle{tar: tar.NewWriter(io.Discard), stderr: &said, problems: problems}
+		b.addProblems()
+		must.Be(t, "what is said", want, said.String())
+	}
 }
