@@ -2,9 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -81,4 +87,22 @@ one         A      b      1      0        2.0s   2.0s      1m0s   40Mi
 		must.Be(t, by, want, out.String())
 	}
 	must.Be(t, "first of the runs", "3", sumUp(runs, byRun)[0].Run)
+}
+
+// top says where the runs that it sums up are not all.
+func TestTop_SaysWhoseRuns(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := api.RunList{Items: []history.Brief{{ID: "1", Finished: time.Now()}}}
+		if !r.URL.Query().Has("continue") {
+			list.Metadata = api.ListMeta{Continue: "1", Leads: true, Shards: &api.Shards{Replica: "pod-0", Holders: []string{"pod-0", "pod-1"}}}
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	defer server.Close()
+	config := filepath.Join(t.TempDir(), "config")
+	must.Do(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n"), 0o600))
+	t.Setenv("KUBECONFIG", config)
+	code, _, stderr := invoke("rolewright", "top", "--server", server.URL)
+	must.Be(t, "code", 0, code)
+	must.Be(t, "what is said", "This is the history of the replica pod-0, which holds 1 of 2 shards: each replica has its own.\n", stderr)
 }

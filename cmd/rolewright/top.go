@@ -81,10 +81,11 @@ func (o *topOptions) run(cmd *cobra.Command, args []string, output listOutput) e
 		return err
 	}
 	defer r.close()
-	runs, whole, err := r.ended(cmd.Context(), query, time.Now().Add(-o.since))
+	runs, meta, whole, err := r.ended(cmd.Context(), query, time.Now().Add(-o.since))
 	if err != nil {
 		return err
 	}
+	noteHistory(cmd.ErrOrStderr(), meta)
 	if !whole {
 		fmt.Fprintf(cmd.ErrOrStderr(), "Only the newest %d runs count: see --since.\n", maxCounted)
 	}
@@ -109,30 +110,33 @@ func (o *topOptions) run(cmd *cobra.Command, args []string, output listOutput) e
 // maxCounted is how many runs are read at most.
 const maxCounted = 10_000
 
-// ended are the runs that have ended since a time, the newest first; whole is false where there
-// are more.
-func (r *reader) ended(ctx context.Context, query url.Values, since time.Time) (runs []history.Brief, whole bool, err error) {
+// ended are the runs that have ended since a time, the newest first, and whose history they are of; whole is
+// false where there are more.
+func (r *reader) ended(ctx context.Context, query url.Values, since time.Time) (runs []history.Brief, meta api.ListMeta, whole bool, err error) {
 	query.Set("limit", "1000")
 	for len(runs) < maxCounted {
 		var list api.RunList
 		if err := r.get(ctx, "/runs", query, &list); err != nil {
-			return nil, false, err
+			return nil, meta, false, err
+		}
+		if !query.Has("continue") {
+			meta = list.Metadata
 		}
 		for _, b := range list.Items {
 			switch {
 			case b.Finished.IsZero(): // it is in progress
 			case b.Finished.Before(since):
-				return runs, true, nil
+				return runs, meta, true, nil
 			default:
 				runs = append(runs, b)
 			}
 		}
 		if list.Metadata.Continue == "" {
-			return runs, true, nil
+			return runs, meta, true, nil
 		}
 		query.Set("continue", list.Metadata.Continue)
 	}
-	return runs, false, nil
+	return runs, meta, false, nil
 }
 
 // sumUp is what runs have taken, the most CPU first.

@@ -326,6 +326,19 @@ func problemOf(err error) *problem {
 	return &problem{http.StatusInternalServerError, err.Error()}
 }
 
+// noRun says that there is no run of an ID, and that another replica may have it. Of runs that the client may not see, it is
+// the same.
+func (s *server) noRun(id string) *problem {
+	message := fmt.Sprintf("run %.40q: %v", id, history.ErrNotFound)
+	switch {
+	case !s.Leads():
+		message += "; this replica makes no runs: another one has the history of those of now"
+	case s.shared() != nil:
+		message += "; this replica has the runs of its shards only"
+	}
+	return &problem{http.StatusNotFound, message}
+}
+
 // run returns one run, if the client may get its object. Of others it says what it says
 // of runs that are not there.
 func (s *server) run(w http.ResponseWriter, r *http.Request) {
@@ -336,6 +349,10 @@ func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := Run{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Run"}, Metadata: s.meta("")}
 	run, err := s.History.Run(r.PathValue("id"))
+	if errors.Is(err, history.ErrNotFound) {
+		fail(w, s.noRun(r.PathValue("id")))
+		return
+	}
 	if err != nil && !errors.Is(err, history.ErrSeveral) {
 		fail(w, problemOf(err))
 		return
@@ -358,7 +375,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !may {
-		fail(w, &problem{http.StatusNotFound, fmt.Sprintf("run %.40q: %v", r.PathValue("id"), history.ErrNotFound)})
+		fail(w, s.noRun(r.PathValue("id")))
 		return
 	}
 	answer.Run = run

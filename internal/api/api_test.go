@@ -181,6 +181,36 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 	}
 }
 
+// Of a run that is not there, and of one that a client may not see, the same is said: also that another replica may have it.
+func TestAPI_NoRun(t *testing.T) {
+	t.Parallel()
+	recorder := history.NewRecorder(nil, nil)
+	begin(recorder, "a-run", "A", "two", "a")
+	for _, tt := range []struct {
+		leads  bool
+		shards *Shards
+		says   string
+	}{
+		{true, nil, ""},
+		{true, &Shards{}, "; this replica has the runs of its shards only"},
+		{false, nil, "; this replica makes no runs: another one has the history of those of now"},
+	} {
+		server := httptest.NewServer(New(Options{
+			History: recorder, Client: reviews(), Leads: func() bool { return tt.leads }, Shards: func() *Shards { return tt.shards },
+			Kinds: func() []Kind { return []Kind{{"g", "v1", "A", "as", true}} },
+		}))
+		for _, id := range []string{"a-run", "no-run"} {
+			code, body := ask(t, server, "team", "/runs/"+id)
+			must.Be(t, "code", http.StatusNotFound, code)
+			var said struct{ Message string }
+			must.Do(t, json.NewDecoder(body).Decode(&said))
+			must.Be(t, "message", fmt.Sprintf("run %q: no such run is kept", id)+tt.says, said.Message)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
 // What waits is shown to those who may get the objects.
 func TestAPI_Queue(t *testing.T) {
 	t.Parallel()
