@@ -50,8 +50,12 @@ func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
 	if o.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), items)
 	}
+	return (&table{out: cmd.OutOrStdout()}).print(inventoryRows(items, w.Prune)...)
+}
+
+func inventoryRows(items []controller.Item, prune bool) [][]string {
 	rows := [][]string{{"KIND", "NAMESPACE", "NAME", "STATUS"}}
-	if w.Prune {
+	if prune {
 		rows[0] = append(rows[0], "REMOVED IF UNTOUCHED")
 	}
 	for _, i := range items {
@@ -59,10 +63,10 @@ func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
 		switch {
 		case i.Prunable:
 			row = append(row, "yes")
-		case w.Prune:
+		case prune:
 			row = append(row, "no: "+i.Kept)
 		}
 		rows = append(rows, row)
 	}
-	return (&table{out: cmd.OutOrStdout()}).print(rows...)
+	return rows
 }
