@@ -83,7 +83,7 @@ one         A      b      1      0        2.0s   2.0s      1m0s   40Mi
 `,
 	} {
 		var out bytes.Buffer
-		must.Do(t, (&table{out: &out}).print(topRows(sumUp(runs, by), by)...))
+		must.Do(t, (&table{out: &out}).print(topRows(sumUp(runs, by), by, &kindNames{wide: by == byKind})...))
 		must.Be(t, by, want, out.String())
 	}
 	must.Be(t, "first of the runs", "3", sumUp(runs, byRun)[0].Run)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
@@ -106,14 +107,14 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	if len(list.Items) == 0 && !o.watch {
 		return nothingFound("runs", r.namespace)
 	}
-	wide, tab := o.output.format == outputWide, &table{out: out}
-	if err := tab.print(runRows(list.Items, wide, time.Now(), true)...); err != nil || !o.watch {
+	kinds, tab := &kindNames{wide: o.output.format == outputWide}, &table{out: out}
+	if err := tab.print(runRows(list.Items, kinds, time.Now(), true)...); err != nil || !o.watch {
 		return err
 	}
 	return r.events(cmd.Context(), query, &list.Metadata.Cursor, func(kind string, data []byte) bool {
 		var e history.Event
 		if (kind == string(history.RunStarted) || kind == string(history.RunEnded)) && json.Unmarshal(data, &e) == nil {
-			err = tab.print(runRows([]history.Brief{e.Run}, wide, time.Now(), false)...)
+			err = tab.print(runRows([]history.Brief{e.Run}, kinds, time.Now(), false)...)
 		}
 		return err == nil
 	})
@@ -147,12 +148,15 @@ func objectQuery(query url.Values, object string) error {
 }
 
 // runRows are the lines of a table of runs.
-func runRows(runs []history.Brief, wide bool, now time.Time, header bool) (rows [][]string) {
+func runRows(runs []history.Brief, kinds *kindNames, now time.Time, header bool) (rows [][]string) {
 	if header {
 		rows = append(rows, []string{"NAMESPACE", "KIND", "NAME", "RUN", "RESULT", "CAUSE", "AGE", "DURATION", "CHANGED"})
-		if wide {
+		if kinds.wide {
 			rows[0] = append(rows[0], "TRIGGER", "TASK")
 		}
+	}
+	for _, b := range runs {
+		kinds.see(b.Object)
 	}
 	for _, b := range runs {
 		result, end := b.Reason, b.Finished
@@ -161,10 +165,10 @@ func runRows(runs []history.Brief, wide bool, now time.Time, header bool) (rows 
 		}
 		c := b.Counts
 		row := []string{
-			orNone(b.Namespace), b.Kind, b.Name, plaintext.Cut(b.ID, shownID), result, b.Cause, age(now, b.Started),
+			orNone(b.Namespace), kinds.of(b.Object), b.Name, plaintext.Cut(b.ID, shownID), result, b.Cause, age(now, b.Started),
 			end.Sub(b.Started).Round(100 * time.Millisecond).String(), fmt.Sprintf("%d/%d", c.Changed, c.OK+c.Failed+c.Unreachable),
 		}
-		if wide {
+		if kinds.wide {
 			at := ""
 			if b.Task != nil {
 				at = b.Task.Path
@@ -178,6 +182,31 @@ func runRows(runs []history.Brief, wide bool, now time.Time, header bool) (rows 
 
 // shownID is how much of the ID of a run a table shows.
 const shownID = 8
+
+// kindNames are what a table calls kinds: with their group where the table is wide, and once it has had kinds of that
+// name of several groups.
+type kindNames struct {
+	wide    bool
+	groups  map[string]string // by the name of the kind
+	several map[string]bool
+}
+
+// see knows an object that the table has.
+func (k *kindNames) see(o history.Object) {
+	if k.groups == nil {
+		k.groups, k.several = map[string]string{}, map[string]bool{}
+	}
+	group, seen := k.groups[o.Kind]
+	k.groups[o.Kind] = o.Group
+	k.several[o.Kind] = k.several[o.Kind] || seen && group != o.Group
+}
+
+func (k *kindNames) of(o history.Object) string {
+	if k.wide || k.several[o.Kind] {
+		return schema.GroupKind{Group: o.Group, Kind: o.Kind}.String()
+	}
+	return o.Kind
+}
 
 // orNone is what kubectl prints for nothing.
 func orNone(s string) string { return cmp.Or(s, "<none>") }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -38,14 +40,43 @@ func TestObjectTable(t *testing.T) {
 
 	out.Reset()
 	tab = table{out: &out}
-	run := history.Brief{ID: "11111111-1111", Object: history.Object{Kind: "A", Namespace: "one", Name: "a"}, Cause: "changed", Started: ended}
-	must.Do(t, tab.print(runRows([]history.Brief{run}, false, now, true)...))
+	kinds := &kindNames{}
+	run := history.Brief{ID: "11111111-1111", Object: history.Object{Group: "g", Kind: "A", Namespace: "one", Name: "a"}, Cause: "changed", Started: ended}
+	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, true)...))
 	run.Finished, run.Reason, run.Counts = now, "Succeeded", history.Counts{OK: 3, Changed: 1}
-	must.Do(t, tab.print(runRows([]history.Brief{run}, false, now, false)...))
+	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, false)...))
+	run.Group = "h" // from now on, the name of the kind does not tell which it is
+	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, false)...))
 	must.Be(t, "runs", `NAMESPACE   KIND   NAME   RUN        RESULT    CAUSE     AGE   DURATION   CHANGED
 one         A      a      11111111   Running   changed   30s   30s        0/0
 one         A      a      11111111   Succeeded   changed   30s   30s        1/3
+one         A.h    a      11111111   Succeeded   changed   30s   30s        1/3
 `, out.String())
+}
+
+// Kinds of a name of several groups are told apart, and with -o wide all groups are shown.
+func TestKindNames(t *testing.T) {
+	t.Parallel()
+	a, b, pod := history.Object{Group: "a.example.com", Kind: "Tea"}, history.Object{Group: "b.example.com", Kind: "Tea"}, history.Object{Kind: "Pod"}
+	for want, kinds := range map[string]*kindNames{"Tea.a.example.com Tea.b.example.com Pod": {}, "Tea.a.example.com Pod": {wide: true}, "Tea Pod": {}} {
+		objects := []history.Object{a, pod}
+		if strings.Contains(want, ".b.") {
+			objects = []history.Object{a, b, pod}
+		}
+		var waiting []api.Waiting
+		var sums []taken
+		for _, o := range objects {
+			waiting, sums = append(waiting, api.Waiting{Object: o}), append(sums, taken{Object: o, Runs: 1})
+		}
+		var inQueue, inTop []string
+		for _, row := range queueRows(waiting, kinds, time.Now()) {
+			inQueue = append(inQueue, row[2])
+		}
+		for _, row := range topRows(sums, byObject, kinds)[1:] {
+			inTop = append(inTop, row[1])
+		}
+		must.Be(t, "kinds", []string{want, want}, []string{strings.Join(inQueue, " "), strings.Join(inTop, " ")})
+	}
 }
 
 func TestListOutput(t *testing.T) {

@@ -96,11 +96,11 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 		_, err := fmt.Fprintln(stderr, "no run waits")
 		return err
 	}
-	tab := &table{out: out}
-	if err := tab.print(append([][]string{queueHeader()}, queueRows(list.Items, time.Now())...)...); err != nil || every == 0 {
+	kinds, tab := &kindNames{wide: output.format == outputWide}, &table{out: out}
+	if err := tab.print(append([][]string{queueHeader()}, queueRows(list.Items, kinds, time.Now())...)...); err != nil || every == 0 {
 		return err
 	}
-	return followQueue(cmd, r, query, tab, list, every)
+	return followQueue(cmd, r, query, tab, kinds, list, every)
 }
 
 // notLeading is said of an operator that has no queue.
@@ -115,7 +115,7 @@ func noteShards(stderr io.Writer, what string, is *api.Shards) {
 }
 
 // followQueue prints what changes in the queue since last, until the command ends.
-func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, last api.Queue, every time.Duration) error {
+func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, kinds *kindNames, last api.Queue, every time.Duration) error {
 	ctx := cmd.Context()
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
@@ -134,8 +134,8 @@ func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, la
 		}
 		now := time.Now()
 		changed, gone := queueChanges(last, list, query.Has("name"))
-		rows := queueRows(changed, now)
-		for _, row := range queueRows(gone, now) {
+		rows := queueRows(changed, kinds, now)
+		for _, row := range queueRows(gone, kinds, now) {
 			row[0], row[7], row[8] = orNone(""), "waits no more", orNone("")
 			rows = append(rows, row)
 		}
@@ -173,7 +173,10 @@ func queueHeader() []string {
 	return []string{"POSITION", "NAMESPACE", "KIND", "NAME", "CLASS", "CAUSE", "WAITS", "HELD BY", "UNTIL"}
 }
 
-func queueRows(waiting []api.Waiting, now time.Time) (rows [][]string) {
+func queueRows(waiting []api.Waiting, kinds *kindNames, now time.Time) (rows [][]string) {
+	for _, is := range waiting {
+		kinds.see(is.Object)
+	}
 	for _, is := range waiting {
 		position, until := "", ""
 		if is.Position > 0 {
@@ -183,7 +186,7 @@ func queueRows(waiting []api.Waiting, now time.Time) (rows [][]string) {
 			until = is.Until.UTC().Format(time.RFC3339)
 		}
 		rows = append(rows, []string{
-			orNone(position), orNone(is.Namespace), is.Kind, is.Name, orNone(is.Class), orNone(is.Cause), age(now, is.Since), orNone(is.HeldBy()), orNone(until),
+			orNone(position), orNone(is.Namespace), kinds.of(is.Object), is.Name, orNone(is.Class), orNone(is.Cause), age(now, is.Since), orNone(is.HeldBy()), orNone(until),
 		})
 	}
 	return rows

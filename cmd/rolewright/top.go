@@ -104,7 +104,7 @@ func (o *topOptions) run(cmd *cobra.Command, args []string, output listOutput) e
 	if len(list.Items) == 0 {
 		return coded(errors.New("no runs found"), exitNothing)
 	}
-	return (&table{out: cmd.OutOrStdout()}).print(topRows(list.Items, o.by)...)
+	return (&table{out: cmd.OutOrStdout()}).print(topRows(list.Items, o.by, &kindNames{wide: output.format == outputWide || o.by == byKind})...)
 }
 
 // maxCounted is how many runs are read at most.
@@ -167,7 +167,7 @@ func sumUp(runs []history.Brief, by string) []taken {
 	return sums
 }
 
-func topRows(sums []taken, by string) [][]string {
+func topRows(sums []taken, by string, kinds *kindNames) [][]string {
 	header := []string{"KIND"}
 	switch by {
 	case byObject:
@@ -177,14 +177,15 @@ func topRows(sums []taken, by string) [][]string {
 	}
 	rows := [][]string{append(header, "RUNS", "FAILED", "CPU", "CPU/RUN", "TIME", "MEMORY")}
 	for _, s := range sums {
-		row := []string{s.Kind}
+		kinds.see(s.Object)
+	}
+	for _, s := range sums {
+		row := []string{kinds.of(s.Object)}
 		switch by {
-		case byKind:
-			row[0] += "." + s.Group
 		case byObject:
-			row = []string{orNone(s.Namespace), s.Kind, s.Name}
+			row = []string{orNone(s.Namespace), row[0], s.Name}
 		case byRun:
-			row = []string{orNone(s.Namespace), s.Kind, s.Name, fmt.Sprintf("%.*s", shownID, s.Run)}
+			row = []string{orNone(s.Namespace), row[0], s.Name, fmt.Sprintf("%.*s", shownID, s.Run)}
 		}
 		rows = append(rows, append(row, strconv.Itoa(s.Runs), strconv.Itoa(s.Failed), fmt.Sprintf("%.1fs", s.CPU), fmt.Sprintf("%.1fs", s.CPU/float64(s.Runs)),
 			(time.Duration(s.Seconds*float64(time.Second))).Round(100*time.Millisecond).String(), fmt.Sprintf("%dMi", s.Memory>>20)))

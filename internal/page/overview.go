@@ -114,7 +114,7 @@ func (f filter) wants(r *row) bool {
 // mentions reports whether the text is in what the overview shows of an object.
 func (r *row) mentions(text string) bool {
 	b := r.Newest()
-	parts := []string{r.Kind, r.Namespace, r.Name, b.Reason, b.Cause, b.Trigger}
+	parts := []string{kindOf(r.Object), r.Namespace, r.Name, b.Reason, b.Cause, b.Trigger}
 	if b.Task != nil {
 		parts = append(parts, b.Task.Name, b.Task.Role, b.Task.Path)
 	}

@@ -71,13 +71,13 @@ func TestPage_Shows(t *testing.T) {
 	}
 	paths := views(good, bad)
 	for path, wants := range map[string][]string{
-		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "since 4h"},
+		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web.g in shop", "since 4h"},
 		paths[1]:          {"× failing", "a retry,", "Ready False TaskFailed in shop", "Reconciling", "deployments.v1.apps", "Web is an example", "Its last 2 runs"},
 		paths[2]:          {"Failed: web : Read the version", "no answer", "- name: Read the version", "web : Create the Service", "± changed deployments.apps shop/shop spec.replicas web :", "Compare with the last success", "queue 1.00 s", "rolewright describe run"},
 		paths[3]:          {"result RunSucceeded TaskFailed", "version of ansible-core 2.19.4 2.14.18", "web : Read the version roles/web/tasks/main.yml localhost #3 ok failed: no answer"},
 		paths[4]:          {"5 runs in 30 days", "changed 1", "web : Read the version 1"},
 		paths[5]:          {"no answer", "web : Create the Service"},
-		paths[6]:          {"1 gone Web in shop deleted deleted"},
+		paths[6]:          {"1 gone Web.g in shop deleted deleted"},
 		"run?id=now-run":  {"in progress", "Nothing so far"},
 		"?q=ANSWER":       {"No object is like that"},
 		"?q=blog&state=3": {"1 object,", "blog"},
