@@ -173,6 +173,12 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 	return nextPhase, nil
 }
 
+// settle leaves a run that has ended to retention.
+func (r *reconciler) settle(s *scope, run string) {
+	r.forgetRun(run, s.uid())
+	r.store.Finish(s.uid(), run, s.settings.retention())
+}
+
 // decide ends the reconcile if no run is due. It reads the cache only, but for what
 // the object waits for, and writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {

@@ -343,12 +343,6 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	return after(cmp.Or(then.delay(), then.look())), nil
 }
 
-// settle leaves a run that has ended to retention.
-func (r *reconciler) settle(s *scope, run string) {
-	r.forgetRun(run, s.uid())
-	r.store.Finish(s.uid(), run, s.settings.retention())
-}
-
 // noteEnd says in log, history and metrics how a run has ended.
 func (r *reconciler) noteEnd(s *scope, run status.Run) {
 	if s.follower != nil {
