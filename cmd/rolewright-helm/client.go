@@ -7,16 +7,17 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -130,21 +131,32 @@ func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionProp
 	return result, errs
 }
 
-// deletable returns an error for what others have made. Without an operator, objects carry no marks.
+// deletable returns an error for what others have made. Without an operator, objects carry no marks. A hook of an object of that kind and
+// name which was there before may be left.
 func (h *handler) deletable(list kube.ResourceList) error {
 	if h.in.settings.TakeOwnership || h.in.Object.GetUID() == "" {
 		return nil
 	}
-	return h.adoptable(list)
+	return h.adoptable(list.Filter(func(info *resource.Info) bool {
+		live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
+		if err != nil {
+			return true
+		}
+		is, err := meta.Accessor(live)
+		return err != nil || is.GetDeletionTimestamp() == nil && !slices.ContainsFunc(is.GetOwnerReferences(), h.refersToName)
+	}))
+}
+
+// refersToName reports whether an owner reference is to an object of the kind and name of the run's.
+func (h *handler) refersToName(ref metav1.OwnerReference) bool {
+	owner, gv := &h.in.Object, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	return gv.GroupKind() == owner.GroupVersionKind().GroupKind() && ref.Name == owner.GetName()
 }
 
 // Update is Helm's, which deletes what only the revision before has: not what has the marks of another release since. What leaves an
 // object with the next revision is known from the one before; if that is not trusted, no label, annotation or finalizer leaves.
 func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
-	originals, err := m.h.withoutTaken(originals, targets)
-	if err != nil {
-		return &kube.Result{}, err
-	}
+	originals = m.h.withoutTaken(originals, targets)
 	if m.h.trusted {
 		return m.Client.Update(originals, targets, options...)
 	}
@@ -169,16 +181,13 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 }
 
 // withoutTaken are the originals without those that leave the release, and are another one's since.
-func (h *handler) withoutTaken(originals, targets kube.ResourceList) (kube.ResourceList, error) {
+func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.ResourceList {
 	var left kube.ResourceList
 	var taken []string
 	for _, info := range originals {
 		if targets.Get(info) == nil {
 			live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
-			if err != nil && !apierrors.IsNotFound(err) {
-				return nil, fmt.Errorf("%s: %w", describe(info), cause(err))
-			}
-			if err == nil && h.otherRelease(live) != "" {
+			if err == nil && h.otherRelease(live) != "" { // what cannot be read, Helm leaves
 				taken = append(taken, describe(info))
 				continue
 			}
@@ -186,7 +195,7 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) (kube.Resou
 		left = append(left, info)
 	}
 	h.leave(taken, "Objects that leave the release are another one's since; they are left")
-	return left, nil
+	return left
 }
 
 // otherRelease is the release whose marks an object carries, if that is another one than the object's.

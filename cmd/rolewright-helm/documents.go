@@ -49,6 +49,23 @@ func both(manifest, other string) string {
 	return join(documents)
 }
 
+// keptIn are the keys of the objects of a manifest that are to be kept.
+func keptIn(manifest string) map[string]bool {
+	keys := map[string]bool{}
+	for _, document := range single(manifest) {
+		is := &unstructured.Unstructured{}
+		if yaml.Unmarshal([]byte(document), &is.Object) == nil && kept(is) {
+			keys[keyOf(document)] = true
+		}
+	}
+	return keys
+}
+
+// lacking is a manifest without some objects.
+func lacking(manifest string, keys map[string]bool) string {
+	return join(slices.DeleteFunc(single(manifest), func(document string) bool { return keys[keyOf(document)] }))
+}
+
 // single are the documents of a manifest, with one for each object of a list.
 func single(manifest string) []string {
 	var documents []string

@@ -66,10 +66,11 @@ func (h *handler) left() time.Duration {
 }
 
 // bounded bounds the waits of an action together: Helm's timeout is of each hook, so that an action which fails slowly would be
-// stopped with the run, and what it has made would stay.
+// stopped with the run, and what it has made would stay. The deletion of hooks has time beyond: one that is left is in the way of the next
+// try.
 func (h *handler) bounded(ctx context.Context) (options []kube.WaitOption, stop context.CancelFunc) {
 	ctx, stop = context.WithTimeout(ctx, h.left())
-	return []kube.WaitOption{kube.WithWaitContext(ctx)}, stop
+	return []kube.WaitOption{kube.WithWatchUntilReadyMethodContext(ctx), kube.WithWaitMethodContext(ctx)}, stop
 }
 
 // name is the name of the release.

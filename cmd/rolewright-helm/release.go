@@ -50,6 +50,9 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
 	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
 	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}
+	if found || h.in.settings.TakeOwnership {
+		install.Labels[labelFound] = "true"
+	}
 	options, stop := h.bounded(ctx)
 	defer stop()
 	install.WaitOptions = options

@@ -9,7 +9,6 @@ import (
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
-	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,32 +25,32 @@ func (h *handler) rollback(ctx context.Context, to *release.Release, why error) 
 			fmt.Errorf("upgrade failed: %w; revision %d is not restored, since it is not known to be made by this operator", why, to.Version))
 	}
 	h.reports.progress("Roll back to revision %d", to.Version)
-	if err := h.restoreEither(ctx, to); err != nil {
-		return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
-	}
-	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
-}
-
-// restoreEither restores a revision without force, or else with it; an annotation says which of them is tried.
-func (h *handler) restoreEither(ctx context.Context, to *release.Release) (err error) {
 	force, said := h.in.annotated("rollback-force", true)
 	attempts := []bool{false, true}
 	if said {
 		attempts = []bool{force}
 	}
+	var err error
 	for _, force := range attempts {
-		if err = h.restore(ctx, to, force); err == nil {
-			return nil
+		if err = h.restore(ctx, to, force, true); err == nil {
+			break
 		}
 	}
-	return err
+	if err != nil {
+		return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
+	}
+	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
 }
 
-// revert makes the deployed revision again where upgrades after it have not succeeded, and were of another chart or other values than
-// those of now: objects and fields that only those have would be left. It returns the revision that is deployed then.
+// revert makes the deployed revision again where it is wanted, and upgrades after it have not succeeded: objects and fields that only
+// those have would be left. It replaces no object, and runs no hooks: nothing has failed now. It returns the revision that is deployed
+// then. Where another revision is wanted, the next upgrade takes over what those have made: it may need it.
 func (h *handler) revert(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
 	unwanted, err := h.unwanted(is)
 	if err != nil || len(unwanted) == 0 {
+		return is, err
+	}
+	if another, err := h.due(is, wanted); another || err != nil {
 		return is, err
 	}
 	last, err := h.last()
@@ -69,17 +68,11 @@ func (h *handler) revert(ctx context.Context, is *release.Release, wanted string
 	}
 	last.Manifest = manifest // what Helm compares with
 	h.trusted = false        // it is not sealed
-	err = h.restoreEither(ctx, is)
-	if h.trusted = true; err == nil {
-		return h.last()
+	err = h.restore(ctx, is, false, false)
+	if h.trusted = true; err != nil {
+		return nil, fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", version, is.Version, cause(err))
 	}
-	err = fmt.Errorf("the upgrade to revision %d has not succeeded, and revision %d cannot be restored: %w", version, is.Version, cause(err))
-	if another, dueErr := h.due(is, wanted); dueErr != nil || !another || ctx.Err() != nil {
-		return nil, errors.Join(err, dueErr)
-	}
-	// What is wanted now may be what helps.
-	h.reports.event("Warning", "RollbackError", err.Error()+"; the release is upgraded all the same, and objects of that revision may be left")
-	return is, h.giveUp(unwanted)
+	return h.last()
 }
 
 // unwanted are the revisions after the deployed one, the newest first; none if all are of the chart and the values of now, which the
@@ -109,24 +102,9 @@ func (h *handler) unwanted(is *release.Release) (list []*release.Release, err er
 	return list, nil
 }
 
-// giveUp has the records of upgrades that were cut short say that these have failed: Helm upgrades no release that is pending, and
-// without the records another try could not compare with them.
-func (h *handler) giveUp(list []*release.Release) error {
-	for _, rel := range list {
-		if !rel.Info.Status.IsPending() {
-			continue
-		}
-		rel.Info.Status = common.StatusFailed
-		if err := h.config.Releases.Update(rel); err != nil {
-			return fmt.Errorf("the record of revision %d: %w", rel.Version, cause(err))
-		}
-	}
-	return nil
-}
-
 // restore makes a revision again, as another one. Where that fails, the records are as before: the next try has to compare with what
 // was to be upgraded to.
-func (h *handler) restore(ctx context.Context, to *release.Release, force bool) error {
+func (h *handler) restore(ctx context.Context, to *release.Release, force, hooks bool) error {
 	before, err := h.last()
 	if err != nil {
 		return err
@@ -134,7 +112,7 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force bool) 
 	status := before.Info.Status
 	rollback := action.NewRollback(h.config)
 	rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, 0 // the next upgrade removes old records
-	rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, kube.HookOnlyStrategy
+	rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy, rollback.DisableHooks = "false", force, kube.HookOnlyStrategy, !hooks
 	options, stop := h.bounded(ctx)
 	defer stop()
 	rollback.WaitOptions = options
@@ -149,8 +127,10 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force bool) 
 	return err
 }
 
-// clear deletes what installations that were cut short have made, and is not wanted now. With takeOwnership the marks of the release do
-// not tell that they have made it.
+// labelFound is on revisions whose installation found objects, which it takes over: their marks do not tell that it has made them.
+const labelFound = "rolewright.dev/found"
+
+// clear deletes what installations that were cut short have made, and is not wanted now.
 func (h *handler) clear(wanted string) error {
 	history, err := h.history()
 	if err != nil || len(history) == 0 || h.in.settings.TakeOwnership {
@@ -161,6 +141,9 @@ func (h *handler) clear(wanted string) error {
 		return cause(err)
 	}
 	for _, rel := range history {
+		if rel.Labels[labelFound] != "" {
+			continue
+		}
 		if err := h.distrust(rel, nil); err != nil {
 			return err
 		}

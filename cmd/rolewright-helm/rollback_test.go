@@ -44,7 +44,7 @@ func TestUpgrade_HookOfOthers(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1)+hook("before", "pre-upgrade"))
-	for _, uid := range []types.UID{"", "1"} {
+	for _, uid := range []types.UID{"", "1", "2"} { // the object had another one before
 		c.objects[configMaps+"before"] = &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "before", "namespace": "ns"}, "data": map[string]any{"of": "others"},
 		}}
@@ -100,28 +100,54 @@ func TestReconcile_UpgradesCutShort(t *testing.T) {
 	}
 }
 
-// Where an upgrade that was cut short cannot be rolled back, what is wanted now is made all the same.
+// Where an upgrade was cut short, and another one is wanted, that takes over what it has made, and no rollback removes it before.
 func TestReconcile_FixForward(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
-	c.after(chartOfTwo, "n", common.StatusPendingUpgrade)
-	c.change(configMaps+"it", func(is *unstructured.Unstructured) { is.Object["data"] = map[string]any{"a": "of the upgrade"} })
-	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.SplitAfter(chartOfTwo, "---\n")[1])
-	// The ConfigMap is not wanted any more; only its deletion is allowed.
-	c.refuse = func(r *http.Request) int {
-		if r.Method != http.MethodGet && r.Method != http.MethodDelete && r.URL.Path == configMaps+"it" {
-			return http.StatusTooManyRequests
-		}
-		return 0
+	for _, status := range []common.Status{common.StatusPendingUpgrade, common.StatusFailed} {
+		c.after(chartOfTwo+roleNamed+"db}\n", string(status), status)
 	}
+	c.makes(roleNamed + "db}\n")
+	c.change(roles+"db", func(is *unstructured.Unstructured) { is.Object["data"] = "what it has" })
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1)+roleNamed+"db}\n")
 	_, text, err := c.run("reconcile")
-	if err != nil || !strings.Contains(text, "RollbackError") || !strings.Contains(text, "ReleaseUpgraded") || c.get(configMaps+"it") != nil {
+	if err != nil || strings.Contains(text, "ReleaseRolledBack") || !strings.Contains(text, "ReleaseUpgraded") {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	history, err := h.history()
-	if err != nil || len(history) != 3 || history[1].Info.Status != common.StatusFailed || history[2].Info.Status != common.StatusDeployed {
-		t.Errorf("%v, %d records", err, len(history))
+	if is := c.get(roles + "db"); is == nil || is.Object["data"] != "what it has" {
+		t.Errorf("it was made again: %v", is)
+	}
+}
+
+// What an upgrade that was cut short keeps, stays when the release is uninstalled.
+func TestUninstall_KeptByAnUpgradeThatWasCutShort(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.after(strings.Replace(chartOfTwo, "{name: it, namespace: ns}", "{name: it, namespace: ns, annotations: {helm.sh/resource-policy: keep}}", 1), "n", common.StatusFailed)
+	c.finalize()
+	if c.get(configMaps+"it") == nil || c.get(roles+"it") != nil {
+		t.Errorf("%v", slices.Sorted(maps.Keys(c.objects)))
+	}
+}
+
+// What an installation has found, it has not made, whatever marks it carries.
+func TestReconcile_InstallationThatFoundObjects(t *testing.T) {
+	for _, label := range []string{"", "true"} {
+		c := newCluster(t)
+		c.release(chartOfTwo)
+		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+		h, _ := c.handler("reconcile")
+		c.try(h.connect())
+		rel, err := h.last()
+		c.try(err)
+		rel.Info.Status, rel.Labels = common.StatusFailed, map[string]string{labelSalt: "s", labelFound: label}
+		c.try(h.config.Releases.Update(rel))
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), roleNamed+"it}\n")
+		if _, text, err := c.run("reconcile"); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if left := c.get(configMaps+"it") != nil; left != (label != "") {
+			t.Errorf("label %q: it is left: %t", label, left)
+		}
 	}
 }

@@ -95,7 +95,7 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 }
 
 // withNewer adds to the deployed revision what carries the marks of the release in those after it: an upgrade or a rollback that failed
-// or was cut short may have made that, and has not removed what it leaves out.
+// or was cut short may have made that, and has not removed what it leaves out. What one of them keeps, as the object has it by now, stays.
 func (h *handler) withNewer(is *release.Release, history []*release.Release) error {
 	for _, rel := range slices.Backward(history) {
 		if rel.Version <= is.Version {
@@ -104,7 +104,7 @@ func (h *handler) withNewer(is *release.Release, history []*release.Release) err
 		if err := h.distrust(rel, nil); err != nil {
 			return err
 		}
-		is.Manifest = both(is.Manifest, rel.Manifest)
+		is.Manifest = both(lacking(is.Manifest, keptIn(rel.Manifest)), rel.Manifest)
 	}
 	return nil
 }
