@@ -160,7 +160,7 @@ func TestLogs_OfOneObject(t *testing.T) {
 	cursor, err := l.catchUp(t.Context(), "")
 	must.Do(t, err)
 	must.Be(t, "where events go on", "7", cursor)
-	must.Be(t, "the object that events are asked of", "group=a.example.com&kind=Tea&limit=100&name=green&namespace=one", l.query.Encode())
+	must.Be(t, "the object that events are asked of", "group=a.example.com&kind=Tea&limit=1&name=green&namespace=one", l.query.Encode())
 	says(t, out.String(), "run 8c51a3f0 of Tea.a.example.com/green in one", true)
 	says(t, stderr.String(), "This replica makes no runs", true)
 	says(t, stderr.String(), "the replica r1, which holds 1 of 2 shards", true)

@@ -103,6 +103,8 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 			return "", err
 		}
 		l.query.Set("run", is.Run.ID)
+		l.query.Del("namespace") // the ID says it
+		setQuery(l.query, "namespace", is.Run.Namespace)
 		id = runsObject(is.Run.Brief)
 	}
 	list, err := l.reader.newest(ctx, l.query)
@@ -146,7 +148,7 @@ func (l *tasksLog) only(o history.Object) {
 
 // newest lists the newest run of a query, if one is known: of those in progress, the oldest comes first.
 func (r *reader) newest(ctx context.Context, query url.Values) (list api.RunList, err error) {
-	query.Set("limit", "100") // several objects may have the name
+	query.Set("limit", "1") // of those that have ended
 	if err = r.get(ctx, "/runs", query, &list); err == nil && len(list.Items) > 0 {
 		list.Items = []history.Brief{slices.MaxFunc(list.Items, func(a, b history.Brief) int { return a.Started.Compare(b.Started) })}
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
@@ -38,8 +37,9 @@ func newSupportBundleCommand() *cobra.Command {
 		Short: "Collect what helps to find a fault into a file",
 		Long: `Collect into a tar.gz what helps to find a fault: versions, the operator's Pods and the end
 of their log, doctor's findings for this machine, the watches without their variables,
-what get objects shows of all objects of the kinds, the runs and the queue of each replica,
-and Events. The kinds are those of the watches file, or those that are given.
+what get objects shows of all objects of the kinds, Events, the runs and the queue; of several
+replicas, those of --operator-pod. The kinds are those of the watches file, or those that are
+given.
 
 It reads with your rights; what cannot be had is named in problems.txt. No Secret is read, no
 spec of an object, no environment and no variable of a watch is taken. Log, messages and
@@ -159,46 +159,19 @@ func (o *supportOptions) collect(ctx context.Context, b *bundle, kinds []string)
 		b.take("pods.json", func() (any, error) { return c.pods(ctx) })
 		b.take("operator.log", func() (any, error) { return c.log(ctx) })
 	}
-	replicas := []readerOptions{o.readerOptions}
-	if o.server == "" && o.operatorNamespace != "" {
-		if _, pods, err := c.operatorPods(ctx); err == nil { // or it is a problem already
-			replicas = o.eachOf(pods)
-		}
-	}
-	for _, replica := range replicas {
-		replica.collectRuns(ctx, b, len(replicas) > 1)
-	}
+	o.collectRuns(ctx, b)
 }
 
-// eachOf reads each of the replicas of an operator, which have histories and queues of their own.
-func (o *readerOptions) eachOf(pods []corev1.Pod) (all []readerOptions) {
-	for _, p := range pods {
-		if p.Status.Phase == corev1.PodRunning && o.operatorPod == "" {
-			replica := *o
-			replica.operatorPod = p.Name
-			all = append(all, replica)
-		}
-	}
-	if len(all) == 0 {
-		return []readerOptions{*o}
-	}
-	return all
-}
-
-// collectRuns adds the runs and the queue of a replica, by the name of its Pod where there are several.
-func (o *readerOptions) collectRuns(ctx context.Context, b *bundle, several bool) {
-	of := ""
-	if several {
-		of = "-" + o.operatorPod
-	}
+// collectRuns adds the runs and the queue of a replica: of several, the user names the one that gets the token.
+func (o *readerOptions) collectRuns(ctx context.Context, b *bundle) {
 	r, err := o.connect(ctx)
 	if err != nil {
-		b.problems = append(b.problems, plaintext.Plain("runs"+of+": "+err.Error()))
+		b.problems = append(b.problems, plaintext.Plain("runs: "+err.Error()))
 		return
 	}
 	defer r.close()
-	b.take("runs"+of+".json", func() (any, error) { return r.someRuns(ctx) })
-	b.take("queue"+of+".json", func() (any, error) { return r.raw(ctx, "/queue") })
+	b.take("runs.json", func() (any, error) { return r.someRuns(ctx) })
+	b.take("queue.json", func() (any, error) { return r.raw(ctx, "/queue") })
 }
 
 func inFileName(r rune) rune {

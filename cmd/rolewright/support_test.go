@@ -63,23 +63,6 @@ func TestTakenOf_HasNoFlagsOfOtherPrograms(t *testing.T) {
 	must.Be(t, "images", "proxy:1 operator:1", strings.Join(is.Images, " "))
 }
 
-// Of several replicas, each that runs is asked, but where one is named.
-func TestReaderOptions_EachOfTheReplicas(t *testing.T) {
-	t.Parallel()
-	pod := func(name string, phase corev1.PodPhase) corev1.Pod {
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
-	}
-	pods := []corev1.Pod{pod("a", corev1.PodRunning), pod("b", corev1.PodPending), pod("c", corev1.PodRunning)}
-	for named, want := range map[string]string{"": "a c", "c": "c"} {
-		var names []string
-		for _, o := range (&readerOptions{operatorPod: named}).eachOf(pods) {
-			names = append(names, o.operatorPod)
-		}
-		must.Be(t, "replicas", want, strings.Join(names, " "))
-	}
-	must.Be(t, "where none runs", 1, len(new(readerOptions).eachOf(pods[1:2])))
-}
-
 // A run that is too old by now leaves those after it in the bundle, which says which replica has them.
 func TestSomeRuns(t *testing.T) {
 	t.Parallel()
