@@ -110,6 +110,31 @@ func (c *cluster) release(manifest string) {
 		Chart: &v2.Chart{Metadata: &v2.Metadata{APIVersion: "v2", Name: "kettle", Version: "0.1.0"}},
 	}
 	c.try(h.connect())
+	c.makes(manifest)
+	c.try(h.config.Releases.Create(rel))
+	h.trusted = true
+	c.try(h.writeDeployed(c.t.Context(), rel))
+}
+
+// after puts a revision after those that are there, with a salt and a status.
+func (c *cluster) after(manifest, salt string, status common.Status) *release.Release {
+	c.t.Helper()
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	last, err := h.last()
+	c.try(err)
+	next := *last
+	next.Version, next.Manifest, next.Hooks, next.Info = last.Version+1, manifest, nil, &release.Info{Status: status}
+	next.Labels = map[string]string{labelSalt: salt, labelInputs: "others"}
+	c.try(h.config.Releases.Create(&next))
+	return &next
+}
+
+// makes puts objects into the cluster as Helm makes them for the release.
+func (c *cluster) makes(manifest string) {
+	c.t.Helper()
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
 	list, err := h.kube.Build(strings.NewReader(manifest), false)
 	c.try(err)
 	for _, info := range list {
@@ -117,9 +142,6 @@ func (c *cluster) release(manifest string) {
 	}
 	_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
 	c.try(err)
-	c.try(h.config.Releases.Create(rel))
-	h.trusted = true
-	c.try(h.writeDeployed(c.t.Context(), rel))
 }
 
 // get is the object at a path; nil if there is none.

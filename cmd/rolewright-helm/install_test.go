@@ -87,18 +87,9 @@ func TestReconcile_UpgradeCutShort(t *testing.T) {
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
 	c.release(chartOfTwo)
 	const more, secrets = configMaps + "more", "/api/v1/namespaces/ns/secrets/"
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	rel, err := h.last()
-	c.try(err)
-	next := *rel
-	next.Version, next.Info, next.Labels = 2, &release.Info{Status: common.StatusPendingUpgrade}, map[string]string{labelSalt: "n", labelInputs: "others"}
-	next.Manifest += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs, namespace: ns}\n"
-	c.try(h.config.Releases.Create(&next))
-	made, err := h.kube.Build(strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n"), false)
-	c.try(err)
-	_, err = h.kube.Create(made, kube.ClientCreateOptionServerSideApply(false, false))
-	c.try(err)
+	c.after(chartOfTwo+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs, namespace: ns}\n",
+		"n", common.StatusPendingUpgrade)
+	c.makes("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, namespace: ns}\n")
 	theirs := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "theirs", "namespace": "ns"}}}
 	c.objects[configMaps+"theirs"] = theirs
 

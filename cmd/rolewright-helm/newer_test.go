@@ -5,38 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 )
-
-// after puts a revision after those that are there, with a salt and a status.
-func (c *cluster) after(manifest, salt string, status common.Status) *release.Release {
-	c.t.Helper()
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	last, err := h.last()
-	c.try(err)
-	next := *last
-	next.Version, next.Manifest, next.Hooks, next.Info = last.Version+1, manifest, nil, &release.Info{Status: status}
-	next.Labels = map[string]string{labelSalt: salt, labelInputs: "others"}
-	c.try(h.config.Releases.Create(&next))
-	return &next
-}
-
-// makes puts objects into the cluster as Helm makes them for the release.
-func (c *cluster) makes(manifest string) {
-	c.t.Helper()
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	list, err := h.kube.Build(strings.NewReader(manifest), false)
-	c.try(err)
-	for _, info := range list {
-		c.try(h.helmMarks(info))
-	}
-	_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
-	c.try(err)
-}
 
 // Where the rollback of an upgrade failed, too, what only the upgrade has made goes, though the last record is as the deployed one.
 func TestUninstall_RollbackCutShort(t *testing.T) {

@@ -75,29 +75,16 @@ func (h *handler) revert(ctx context.Context, is *release.Release, wanted string
 	return h.last()
 }
 
-// unwanted are the revisions after the deployed one, the newest first; none if all are of the chart and the values of now, which the
-// next upgrade is of, too.
+// unwanted are the revisions after the deployed one, the newest first, but for rollbacks to it; none if that is not trusted.
 func (h *handler) unwanted(is *release.Release) (list []*release.Release, err error) {
 	history, err := h.history()
 	if err != nil || !h.trusted {
 		return nil, err
 	}
-	inputs, err := h.inputs()
-	if err != nil {
-		return nil, err
-	}
-	others := false
 	for _, rel := range slices.Backward(history) {
-		if rel.Version <= is.Version {
-			break
+		if rel.Version > is.Version && h.sealOf(rel) != h.sealOf(is) {
+			list = append(list, rel)
 		}
-		if h.sealOf(rel) == h.sealOf(is) {
-			continue // a rollback to it
-		}
-		list, others = append(list, rel), others || rel.Labels[labelInputs] != inputs
-	}
-	if !others {
-		return nil, nil
 	}
 	return list, nil
 }
