@@ -188,6 +188,9 @@ func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
 		kind += " event"
 	}
 	c.add(kind)
+	if req.Method == http.MethodGet && strings.Contains(req.URL.Path, ".rolewright.test/") && strings.Count(req.URL.Path, "/") == strings.Count("/apis/group/v1/namespaces/ns/resources/name", "/") {
+		c.add("GET custom resource")
+	}
 	if resource := readsAll(req); resource != "" {
 		c.add("LIST " + resource)
 	}

@@ -176,8 +176,12 @@ func (m *memory) recall(record status.Record, now time.Time) {
 		}
 	}
 	m.lost = record.Active
-	if record.Held {
+	switch held := record.Held; {
+	case held == nil:
+	case held.Cause == "":
 		m.held = heldRun{generation: -1} // by an earlier process
+	default:
+		m.held = heldRun{cause: cause(held.Cause), generation: held.Generation, until: held.Until}
 	}
 	if record.NotWatched {
 		m.notWatched = "as an earlier process has found it"

@@ -74,6 +74,9 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	if more := o.count("PATCH status") - writes; more > 0 {
 		t.Errorf("%d more writes of a status that says it already", more)
 	}
+	if reads := o.count("GET custom resource"); reads > 0 {
+		t.Errorf("%d reads of an object whose status says already what is held back", reads)
+	}
 
 	edit(3, nil)
 	awaitCondition(t, c, obj, status.Ready, "True")

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"time"
 )
 
@@ -180,10 +181,24 @@ func (c *conditions) write(st map[string]any) {
 	}
 }
 
-// isHeld tells whether a status says that a run is held back, or that the object does not get its finalizer.
-func isHeld(st map[string]any) bool {
+// held is what a status says of a run that is held back, or of an object that does not get its finalizer; nil if it says neither.
+func held(st map[string]any) *Held {
 	_, c := readConditions(st, 0, time.Time{}).find(Reconciling)
-	return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow || c["reason"] == reasonNoFinalizer)
+	if c["status"] != "True" || c["reason"] != reasonPaused && c["reason"] != reasonWindow && c["reason"] != reasonNoFinalizer {
+		return nil
+	}
+	cause, says, _ := strings.Cut(text(c["message"]), ": ")
+	opens, inWindow := strings.CutPrefix(says, opensAt)
+	until, err := time.Parse(time.RFC3339, opens)
+	switch h := (&Held{Cause: cause, Generation: max(integer(c["observedGeneration"]), 0)}); {
+	case !causeForm.MatchString(cause):
+	case c["reason"] == reasonPaused && says == isPaused:
+		return h
+	case c["reason"] == reasonWindow && inWindow && err == nil:
+		h.Until = until.Unix()
+		return h
+	}
+	return &Held{}
 }
 
 // ended is how the last run has ended by ansible-operator's condition Running, and of which

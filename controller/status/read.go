@@ -44,8 +44,8 @@ type Record struct {
 	Ended Result `json:",omitzero"`
 	// EndedGeneration is the generation of that run; 0 if that is not known.
 	EndedGeneration int64 `json:",omitzero"`
-	// Held is true if the conditions say that a run is held back.
-	Held bool `json:",omitzero"`
+	// Held is what the conditions say of a run that is held back; nil if they say nothing of one.
+	Held *Held `json:",omitzero"`
 	// NotWatched is true if warnings say what cannot be watched.
 	NotWatched bool `json:",omitzero"`
 	// Rejected names the parts of status.ansible that are there, and are not as
@@ -53,12 +53,20 @@ type Record struct {
 	Rejected []string `json:",omitzero"`
 }
 
+// Held is a run that is held back, for its cause and the generation of the object; until a maintenance window opens, in Unix time,
+// or, with 0, by a pause. It is zero where the conditions say no more than that something is held back.
+type Held struct {
+	Cause      string `json:",omitzero"`
+	Generation int64  `json:",omitzero"`
+	Until      int64  `json:",omitzero"`
+}
+
 // Read reads the record in a status. It is the only reader: nothing else of
 // status.ansible is looked at.
 func Read(st map[string]any) Record {
 	var r Record
 	ansible := mapAt(st, "ansible")
-	r.Held = isHeld(st)
+	r.Held = held(st)
 	r.NotWatched = saysNotWatched(ansible)
 	if v, there := ansible[partLast]; there {
 		if last, ok := readRun(v); ok {

@@ -138,6 +138,25 @@ func TestRead_References(t *testing.T) {
 	}
 }
 
+// What is held back reads as it was written, and of what others have written no more than that something is.
+func TestRead_Held(t *testing.T) {
+	for name, tc := range map[string]struct {
+		st   map[string]any
+		want *Held
+	}{
+		"pause":              {Hold(nil, 3, "changed", time.Time{}, nil, at(1)), &Held{Cause: "changed", Generation: 3}},
+		"window":             {Hold(nil, 4, "schedule", at(9), nil, at(1)), &Held{Cause: "schedule", Generation: 4, Until: at(9).Unix()}},
+		"no finalizer":       {Stuck(nil, 4, false, "it is refused", at(1)), &Held{}},
+		"over":               {Conclude(Hold(nil, 3, "changed", time.Time{}, nil, at(1)), success(7), 0, at(2)), nil},
+		"cause of any size":  {Hold(nil, 3, strings.Repeat("a", 1000), time.Time{}, nil, at(1)), &Held{}},
+		"cause of any shape": {Hold(nil, 3, "a: b", time.Time{}, nil, at(1)), &Held{}},
+	} {
+		if diff := cmp.Diff(tc.want, Unpack(Read(tc.st).Pack()).Held); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // A wait reads as it was written, and nothing else is kept of it.
 func TestRead_Wait(t *testing.T) {
 	parked, wait := success(7), someWait()

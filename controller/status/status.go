@@ -253,6 +253,12 @@ func Resume(st map[string]any, r Run, generation int64, next time.Duration, now 
 	return out
 }
 
+// What conditions say of a run that is held back, after its cause.
+const (
+	isPaused = "the object has the annotation \"paused\"; no run starts before that is removed, or its time is over"
+	opensAt  = "no run starts before the maintenance window opens at " // and when, by RFC 3339
+)
+
 // Hold is the status of an object whose next run, for a cause, waits until a maintenance
 // window opens, or, where that is zero, is held back by a pause. warnings are what its
 // author should know meanwhile.
@@ -260,9 +266,9 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 	out := editable(st)
 	c := readConditions(out, generation, now)
 	if opens.IsZero() {
-		c.add(Reconciling, "True", reasonPaused, cause+": the object has the annotation \"paused\"; no run starts before that is removed, or its time is over")
+		c.add(Reconciling, "True", reasonPaused, cause+": "+isPaused)
 	} else {
-		c.add(Reconciling, "True", reasonWindow, cause+": no run starts before the maintenance window opens at "+opens.UTC().Format(time.RFC3339))
+		c.add(Reconciling, "True", reasonWindow, cause+": "+opensAt+opens.UTC().Format(time.RFC3339))
 	}
 	c.write(out)
 	if ansible := owned(out); len(warnings) > 0 {
