@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -216,8 +217,12 @@ func (n *farNode) live(ctx context.Context, pod *corev1.Pod, fate, lost string) 
 	_ = process.Cancel()
 	_ = process.Wait()
 	is := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 143}}
-	if err := n.say(ctx, pod, corev1.PodFailed, is); err != nil {
-		return err
+	err = n.say(ctx, pod, corev1.PodFailed, is)
+	if err == nil {
+		err = n.client.CoreV1().Pods(n.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	}
-	return n.client.CoreV1().Pods(n.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if apierrors.IsNotFound(err) { // the cluster waits for no kubelet where the Pod has no node
+		return nil
+	}
+	return err
 }
