@@ -164,6 +164,9 @@ func (t *translation) read() error {
 	if err == nil && info.Size() < t.offset {
 		err = errors.New("the file with the reports has become shorter: only append to it (>>)")
 	}
+	if err != nil || info.Size() == t.offset {
+		return err
+	}
 	piece := make([]byte, report.MaxLine)
 	for err == nil {
 		var n int

@@ -24,8 +24,11 @@ type index struct {
 	wholes map[uint64]bool
 	// classes has a bit for each class that has a pattern.
 	classes uint32
-	// maybe rules out, by the first six bytes, most texts that begin no pattern.
-	maybe []uint64
+	// maybe rules out, by the first six bytes, most texts that begin no pattern: it has the bits of the slots, each without the
+	// coarse lowest of its bits, of which slots has those that are needed for a larger one.
+	maybe  []uint64
+	coarse int
+	slots  []uint64
 	// size is the sum of the patterns' lengths, and longest the largest.
 	size, longest int
 	// sums is memory for insert.
@@ -53,9 +56,11 @@ const (
 	long     = 32
 	// modulus of the hashes, a Mersenne prime.
 	modulus = 1<<61 - 1
-	// maybeBits is the size of index.maybe.
-	maybeBits = 1 << maybeLog
-	maybeLog  = 20
+	// 1<<maybeLog bits are in the largest index.maybe, and 1<<leastLog in the smallest: each run has one. It grows while more than
+	// one bit in sparse is set.
+	maybeLog = 20
+	leastLog = 14
+	sparse   = 256
 )
 
 func newIndex() *index {
@@ -64,7 +69,7 @@ func newIndex() *index {
 	x := &index{
 		base:  1<<32 + binary.LittleEndian.Uint64(key[:])%(modulus-1<<33),
 		heads: map[uint64]*head{}, tails: map[uint64]int32{}, wholes: map[uint64]bool{},
-		maybe: make([]uint64, maybeBits/64),
+		maybe: make([]uint64, 1<<leastLog/64), coarse: maybeLog - leastLog,
 	}
 	power := x.base
 	for class := range x.powers {
@@ -141,8 +146,7 @@ func (x *index) insert(p pattern) {
 	x.classes |= 1 << top
 	var key [8]byte
 	copy(key[:], p.text)
-	bit := slot(binary.LittleEndian.Uint64(key[:]) & sixBytes)
-	x.maybe[bit/64] |= 1 << (bit % 64)
+	x.mark(slot(binary.LittleEndian.Uint64(key[:]) & sixBytes))
 	x.size += n
 	x.longest = max(x.longest, n)
 	if cap(x.sums) > readSize {
@@ -174,7 +178,24 @@ func (h *head) end(n int) {
 // sixBytes masks the six bytes of a little-endian number that index.maybe uses.
 const sixBytes = 1<<48 - 1
 
-// slot is the bit in index.maybe for six bytes.
+// mark sets the bit of a slot.
+func (x *index) mark(slots ...uint64) {
+	if x.coarse > 0 {
+		x.slots = append(x.slots, slots...)
+		if len(x.slots)*sparse > len(x.maybe)*64 {
+			x.maybe, x.coarse = make([]uint64, 4*len(x.maybe)), x.coarse-2
+			if slots = x.slots; x.coarse == 0 {
+				x.slots = nil
+			}
+		}
+	}
+	for _, s := range slots {
+		bit := s >> x.coarse
+		x.maybe[bit/64] |= 1 << (bit % 64)
+	}
+}
+
+// slot is the bit for six bytes in the largest index.maybe.
 func slot(key uint64) uint64 {
 	const mix = 0x9E3779B97F4A7C15 // the golden ratio (Knuth, TAOCP 6.4)
 	return key * mix >> (64 - maybeLog)

@@ -24,9 +24,9 @@ const maxSteps = 4
 // next is the first position from i on at which a pattern may begin: it skips most
 // others.
 func (l *lookup) next(i int) int {
-	maybe, text := l.x.maybe, l.text
+	maybe, coarse, text := l.x.maybe, l.x.coarse, l.text
 	for ; i+8 <= len(text); i++ {
-		bit := slot(binary.LittleEndian.Uint64(text[i:]) & sixBytes)
+		bit := slot(binary.LittleEndian.Uint64(text[i:])&sixBytes) >> coarse
 		if maybe[bit/64]&(1<<(bit%64)) != 0 {
 			break
 		}

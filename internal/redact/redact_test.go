@@ -361,6 +361,20 @@ func TestSearch_CostsAFewLookUpsForEachByte(t *testing.T) {
 	}
 }
 
+// Text is looked at for all patterns, however many came before or after.
+func TestSearch_FindsEachOfMany(t *testing.T) {
+	x := newIndex()
+	for i := range 3000 {
+		x.insert(pattern{text: fmt.Sprintf("%06x-and-more", i)})
+		for _, at := range []int{0, i / 2, i} {
+			text := fmt.Sprintf("before %06x-and-more after", at)
+			if spans, _ := (&lookup{x: x, text: []byte(text)}).search(edges{end: true}); len(spans) != 1 {
+				t.Fatalf("of %d patterns, %q is not found: %v", i+1, text, spans)
+			}
+		}
+	}
+}
+
 // TestSearch_FindsWhatIsThere compares with a search that is slow and simple.
 func TestSearch_FindsWhatIsThere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
