@@ -342,7 +342,10 @@ func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
 		time.Sleep(s.takes)
 		synctest.Wait()
 		for key, o := range k.objects {
-			if o.last == nil && !o.running && o.met != nil {
+			o.mu.Lock()
+			waits := o.last == nil && !o.running && o.met != nil
+			o.mu.Unlock()
+			if waits {
 				k.change(key, func(s *situation) { s.generation++ })
 				break
 			}
