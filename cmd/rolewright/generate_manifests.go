@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,8 @@ func newGenerateBundleCommand() *cobra.Command {
 		Long: `Make an OLM bundle of the manifests on standard input, as kustomize builds
 config/manifests: what config/default has, samples, and a ClusterServiceVersion,
 into which the Deployment, the permissions, the kinds and the samples are written.
-The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
+The bundle is in bundle/, and bundle.Dockerfile makes its image. What
+else is in bundle/, such as metadata/dependencies.yaml, is kept, but for manifests/.`,
 		Example: "  kubectl kustomize config/manifests | rolewright generate bundle --version 0.2.0 --image REGISTRY/cache-operator:v0.2.0",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -95,15 +97,34 @@ The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
 			if err != nil {
 				return usage(err)
 			}
-			if err := replaceDirectory(cmd, "bundle", "metadata/annotations.yaml", files, "manifests", "metadata"); err != nil {
+			if err := isOwnBundle(dockerfile); err != nil {
+				return usage(err)
+			}
+			if err := replaceDirectory(cmd, "bundle", "metadata/annotations.yaml", files, "manifests"); err != nil {
 				return err
 			}
-			return os.WriteFile("bundle.Dockerfile", dockerfile, 0o644)
+			return os.WriteFile(bundleDockerfile, dockerfile, 0o644)
 		},
 	}
 	cmd.Flags().StringVar(&image, "image", "", "The operator's image; that of the Deployment if empty.")
 	cmd.Flags().StringVar(&version, "version", "", "The version; that of config/chart/Chart.yaml if empty, or else "+firstVersion+".")
 	return cmd
+}
+
+const bundleDockerfile = "bundle.Dockerfile"
+
+// isOwnBundle refuses to write over a bundle that another tool has made, as operator-sdk: the Dockerfile of one that this command has
+// made begins as the next one does.
+func isOwnBundle(dockerfile []byte) error {
+	mark, _, _ := bytes.Cut(dockerfile, []byte("\n"))
+	is, err := os.ReadFile(bundleDockerfile)
+	if err == nil && !bytes.HasPrefix(is, mark) {
+		return fmt.Errorf("%s: its first line is not %q: this command has not made it; move it and bundle/ away, and take over what you have written there", bundleDockerfile, mark)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func newGenerateAlertsCommand() *cobra.Command {

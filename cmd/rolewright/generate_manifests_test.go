@@ -24,6 +24,14 @@ func TestGenerateChartAndBundle_LeaveWhatIsOfOthers(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
+	made := []byte("# Written by make bundle.\nFROM scratch\n")
+	must.Do(t, isOwnBundle(made))
+	for text, refused := range map[string]bool{"FROM scratch\nLABEL own=yes\n": true, "# Written by make bundle.\nLABEL old=yes\n": false} {
+		must.Do(t, os.WriteFile(bundleDockerfile, []byte(text), 0o600))
+		if err := isOwnBundle(made); (err != nil) != refused {
+			t.Errorf("%s with %q: %v", bundleDockerfile, text, err)
+		}
+	}
 	cmd := &cobra.Command{}
 	cmd.SetErr(io.Discard)
 	must.Do(t, replaceDirectory(cmd, "bundle", "metadata/mark.yaml", map[string][]byte{"metadata/new.yaml": nil}, "manifests", "metadata"))
