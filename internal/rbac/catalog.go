@@ -112,11 +112,18 @@ func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 func ReadDefinitions(dir string) (Catalog, error) {
 	var c Catalog
 	err := EachDocument(dir, func(path, doc string) error {
+		var document any
+		if err := yaml.Unmarshal([]byte(doc), &document); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if is, _ := document.(map[string]any); is["kind"] != "CustomResourceDefinition" {
+			return nil // as a patch of kustomize, which may be a list
+		}
 		var d apiextensionsv1.CustomResourceDefinition
 		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if d.Kind == "CustomResourceDefinition" {
+		if d.Spec.Names.Kind != "" { // else it is a patch
 			c = append(c, Resource{
 				Group: d.Spec.Group, Name: d.Spec.Names.Plural, Kind: d.Spec.Names.Kind, Singular: d.Spec.Names.Singular,
 				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != apiextensionsv1.ClusterScoped,

@@ -102,6 +102,11 @@ func TestReadDefinitions_ReadsTheShippedOnes(t *testing.T) {
 		t.Errorf("of a directory that is not there: %v, %v", c, err)
 	}
 	dir := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(dir, "patch.yaml"), []byte("- {op: remove, path: /spec/conversion}\n"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "merge.yaml"), []byte("kind: CustomResourceDefinition\nmetadata: {name: a.b}\n"), 0o600))
+	if c, err := ReadDefinitions(dir); len(c) > 0 || err != nil {
+		t.Errorf("of patches of definitions: %v, %v", c, err)
+	}
 	must.Do(t, os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("a: [\n"), 0o600))
 	if _, err := ReadDefinitions(dir); err == nil || !strings.Contains(err.Error(), "broken.yaml: ") {
 		t.Errorf("of a broken file: %v", err)

@@ -20,7 +20,7 @@ import (
 // known here are kept.
 type Project struct {
 	Domain    string     `yaml:"domain"`
-	Layout    []string   `yaml:"layout"`
+	Layout    layouts    `yaml:"layout"`
 	Name      string     `yaml:"projectName"`
 	Resources []Resource `yaml:"resources,omitempty"`
 	Version   string     `yaml:"version"`
@@ -30,6 +30,18 @@ type Project struct {
 	Commands []string `yaml:"-"`
 
 	Other map[string]any `yaml:",inline"`
+}
+
+// layouts are the plugins that have made a project: a list, and in the first versions of operator-sdk a text.
+type layouts []string
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (l *layouts) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		*l = layouts{node.Value}
+		return nil
+	}
+	return node.Decode((*[]string)(l))
 }
 
 // Content is what the image has beside watches.yaml.

@@ -427,7 +427,7 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 		t.Helper()
 		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 	}
-	write("PROJECT", "domain: example.com\nlayout:\n- ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n")
+	write("PROJECT", "domain: example.com\nlayout: ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n") // as first versions had it
 	write("Dockerfile", "FROM --platform=linux/amd64 host.example/operator-framework/ansible-operator:v1.42.3 AS base\nCOPY roles/ ${HOME}/roles/\n")
 	write("Makefile", "run: ansible-operator ## Run it\n\t$(ANSIBLE_OPERATOR) run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n")
 	for range 2 {
