@@ -21,10 +21,9 @@ type bundler struct {
 	csv, deployment object
 	samples         []object
 	owned           []object
-	// roles and bound are by name: the rules, and the names of those that are bound
-	// to the operator's service account, with the kind of the binding.
+	// roles are by kind and name, as bound: the kinds of bindings to the operator's service account that each has.
 	roles map[string]object
-	bound map[string]string
+	bound map[string][]string
 	// rest are the manifests beside the ClusterServiceVersion.
 	rest []object
 }
@@ -41,7 +40,7 @@ func Bundle(stream []byte, version, image string) (files map[string][]byte, dock
 	if err != nil {
 		return nil, nil, err
 	}
-	b := &bundler{roles: map[string]object{}, bound: map[string]string{}}
+	b := &bundler{roles: map[string]object{}, bound: map[string][]string{}}
 	if err := b.sort(objects); err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +74,7 @@ func Bundle(stream []byte, version, image string) (files map[string][]byte, dock
 
 // sort tells what becomes of each object.
 func (b *bundler) sort(objects []object) error {
-	var others []object
+	var others, bindings []object
 	for _, o := range objects {
 		delete(o.part("metadata"), "namespace") // OLM decides it
 		switch o.kind() {
@@ -86,9 +85,9 @@ func (b *bundler) sort(objects []object) error {
 		case "Namespace", "ServiceAccount":
 			// OLM makes them.
 		case "Role", "ClusterRole":
-			b.roles[o.name()] = o
+			b.roles[o.kind()+" "+o.name()] = o
 		case "RoleBinding", "ClusterRoleBinding":
-			b.bound[o.text("roleRef", "name")] = o.kind()
+			bindings = append(bindings, o)
 		case "CustomResourceDefinition":
 			b.owned = append(b.owned, o)
 			b.rest = append(b.rest, o)
@@ -105,15 +104,37 @@ func (b *bundler) sort(objects []object) error {
 			b.rest = append(b.rest, o)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.roles)) {
-		if b.bound[name] == "" {
-			b.rest = append(b.rest, b.roles[name])
-		}
-	}
 	if b.csv == nil || b.deployment == nil {
 		return errors.New("a ClusterServiceVersion and a Deployment are needed; give what \"kubectl kustomize config/manifests\" makes")
 	}
+	for _, o := range bindings {
+		if !b.isOfOperator(o) {
+			b.rest = append(b.rest, o)
+			continue
+		}
+		role := o.text("roleRef", "kind") + " " + o.text("roleRef", "name")
+		b.bound[role] = append(b.bound[role], o.kind())
+	}
+	for _, role := range slices.Sorted(maps.Keys(b.roles)) {
+		if b.bound[role] == nil {
+			b.rest = append(b.rest, b.roles[role])
+		}
+	}
 	return nil
+}
+
+// account is the operator's service account.
+func (b *bundler) account() string {
+	return b.deployment.text("spec", "template", "spec", "serviceAccountName")
+}
+
+// isOfOperator tells whether a binding is to the operator's service account.
+func (b *bundler) isOfOperator(binding object) bool {
+	subjects, _ := binding["subjects"].([]any)
+	return slices.ContainsFunc(subjects, func(item any) bool {
+		fields, _ := item.(map[string]any)
+		return fields["kind"] == "ServiceAccount" && fields["name"] == b.account()
+	})
 }
 
 // owns tells whether an object is of a kind of the operator.
@@ -134,6 +155,10 @@ func (b *bundler) fill(name, version, image string) error {
 		container["image"] = image
 	}
 	env, _ := container["env"].([]any)
+	env = slices.DeleteFunc(env, func(item any) bool {
+		fields, _ := item.(map[string]any)
+		return fields["name"] == "WATCH_NAMESPACE"
+	})
 	// The namespaces of the OperatorGroup; empty for all.
 	container["env"] = append(env, map[string]any{"name": "WATCH_NAMESPACE", "valueFrom": map[string]any{
 		"fieldRef": map[string]any{"fieldPath": "metadata.annotations['olm.targetNamespaces']"},
@@ -151,26 +176,25 @@ func (b *bundler) fill(name, version, image string) error {
 	if err := b.kinds(); err != nil {
 		return err
 	}
-	account := b.deployment.text("spec", "template", "spec", "serviceAccountName")
 	install := b.csv.part("spec", "install", "spec")
 	install["deployments"] = []any{map[string]any{
 		"name": b.deployment.name(), "label": b.deployment.at("metadata", "labels"), "spec": b.deployment["spec"],
 	}}
-	install["clusterPermissions"] = b.permissions(account, "ClusterRoleBinding")
-	install["permissions"] = b.permissions(account, "RoleBinding")
+	install["clusterPermissions"] = b.permissions("ClusterRoleBinding")
+	install["permissions"] = b.permissions("RoleBinding")
 	return nil
 }
 
 // permissions are the rules of the roles that have a binding of a kind.
-func (b *bundler) permissions(account, binding string) []any {
+func (b *bundler) permissions(binding string) []any {
 	var rules []any
-	for _, name := range slices.Sorted(maps.Keys(b.roles)) {
-		if b.bound[name] == binding {
-			more, _ := b.roles[name]["rules"].([]any)
+	for _, role := range slices.Sorted(maps.Keys(b.roles)) {
+		if slices.Contains(b.bound[role], binding) {
+			more, _ := b.roles[role]["rules"].([]any)
 			rules = append(rules, more...)
 		}
 	}
-	return []any{map[string]any{"serviceAccountName": account, "rules": rules}}
+	return []any{map[string]any{"serviceAccountName": b.account(), "rules": rules}}
 }
 
 // kinds has the ClusterServiceVersion describe all versions of all kinds, and
