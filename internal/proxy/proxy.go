@@ -150,8 +150,11 @@ const maxHeaderBytes = 256 << 10
 
 // server has the bounds of all clients.
 func (p *Proxy) server(handler http.Handler, certificate tls.Certificate) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // a request has a connection of its own, which can be cut, and is counted
 	return &http.Server{
 		Handler:           handler,
+		Protocols:         &protocols,
 		ReadHeaderTimeout: p.headerTimeout,
 		IdleTimeout:       2 * time.Minute, // longer than the pauses within a run
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -161,7 +164,7 @@ func (p *Proxy) server(handler http.Handler, certificate tls.Certificate) *http.
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{certificate},
 			MinVersion:   tls.VersionTLS12,
-			NextProtos:   []string{"http/1.1"}, // a request has a connection of its own, which can be cut
+			NextProtos:   []string{"http/1.1"},
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)

@@ -1,12 +1,16 @@
 package proxy
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -63,4 +67,26 @@ func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
 	if code, err := write(); err != nil || code != http.StatusServiceUnavailable {
 		t.Errorf("a write that no replica forwards is answered %d, %v", code, err)
 	}
+}
+
+// Each request has a connection: HTTP/2 would have hundreds in one, past the limit of connections.
+func TestServeRemote_SpeaksNoHTTP2(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, script(t, nil, plainly).config())
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.NotFoundHandler()) }()
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} //nolint:gosec // what is offered is looked at, and nothing is sent
+		conn, err := dialer.DialContext(ctx, "tcp", listener.Addr().String())
+		if (err == nil) != (protocol == "http/1.1") {
+			t.Errorf("a client that speaks %s: %v", protocol, err)
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+	}
+	cancel()
+	must.Do(t, <-served)
 }
