@@ -104,8 +104,7 @@ func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func
 // errReports is why a run is stopped whose reports cannot be relied on.
 var errReports = errors.New("the reports of the command cannot be relied on")
 
-// translation makes of the reports of a command what job events are for Ansible: each
-// progress is a task.
+// translation makes of the reports of a command what job events are for Ansible: each progress is a task.
 type translation struct {
 	*Reported
 	ctx      context.Context // of one run
@@ -126,8 +125,7 @@ type translation struct {
 	known    []string // what was warned of
 }
 
-// follow reads the reports of a run until done is closed and the last one read. ctx is
-// that of what they ask for.
+// follow reads the reports of a run until done is closed and the last one read. ctx is that of what they ask for.
 func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
 	t := &translation{Reported: c, ctx: ctx, req: req, digest: sha256.New()}
 	t.emit(jobevent.PlaybookStart, jobevent.Data{})
@@ -161,11 +159,11 @@ func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}
 // read takes what is new in the file.
 func (t *translation) read() error {
 	info, err := t.file.Stat()
-	if err == nil && info.Size() < t.offset {
-		err = errors.New("the file with the reports has become shorter: only append to it (>>)")
-	}
-	if err != nil || info.Size() == t.offset {
+	switch {
+	case err != nil || info.Size() == t.offset:
 		return err
+	case info.Size() < t.offset:
+		return errors.New("the file with the reports has become shorter: only append to it (>>)")
 	}
 	piece := make([]byte, report.MaxLine)
 	for err == nil {

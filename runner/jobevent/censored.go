@@ -16,7 +16,11 @@ import (
 var (
 	errorBlock = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\[ERROR\]: `)
 	resultLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:fatal|failed): \[`)
-	bannerLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:TASK|PLAY|PLAY RECAP|RUNNING HANDLER) [\[*]`)
+	// A result is of several lines with verbosity 3 and in YAML: the first does not end it.
+	resultEnd    = regexp.MustCompile(`\}(?:\x1b\[[0-9;]*m)*\s*$`)
+	censoredLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\s*"?censored"?: `)
+	closingLine  = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\}`)
+	bannerLine   = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:TASK|PLAY|PLAY RECAP|RUNNING HANDLER) [\[*]`)
 )
 
 // WithoutCensored returns an event of a task with no_log without what is
@@ -41,8 +45,12 @@ func WithoutCensored(e Event) Event {
 	return e
 }
 
-// maxBlock bounds what is held of a block until its result says what to do.
-const maxBlock = 256 << 10
+const (
+	// maxBlock bounds what is held of a block until its result says what to do.
+	maxBlock = 256 << 10
+	// maxResult bounds what is held of a result of several lines until it says that it is censored: then it has little else.
+	maxResult = 4 << 10
+)
 
 // CensoredReader returns output of ansible-playbook without the blocks of
 // errors of which the result is censored. Other blocks of more than 256 KiB are
@@ -53,9 +61,9 @@ func CensoredReader(r io.Reader) io.Reader {
 
 type censoredReader struct {
 	in *bufio.Reader
-	// block is held while inBlock; out is to be returned.
-	block, out []byte
-	inBlock    bool
+	// block is held while inBlock, and result, the lines of a result after it, while inResult; out is to be returned.
+	block, result, out []byte
+	inBlock, inResult  bool
 	// begun is true in the middle of a line that is longer than the buffer.
 	begun bool
 	err   error
@@ -70,7 +78,7 @@ func (c *censoredReader) Read(p []byte) (int, error) {
 		c.begun = !whole
 		if err != nil && whole {
 			c.err = err
-			c.out, c.block = append(c.out, c.block...), nil
+			c.release()
 		}
 	}
 	if len(c.out) == 0 {
@@ -81,19 +89,36 @@ func (c *censoredReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// release returns what is held.
+func (c *censoredReader) release() {
+	c.out = append(append(c.out, c.block...), c.result...)
+	c.block, c.result, c.inBlock, c.inResult = nil, nil, false, false
+}
+
 func (c *censoredReader) line(line []byte) {
 	if !c.begun {
 		result := resultLine.Match(line)
 		switch {
 		case result && bytes.Contains(line, []byte(`"censored"`)):
-			c.block, c.inBlock = nil, false
+			c.block, c.result = nil, nil
+			c.release()
+		case c.inResult && censoredLine.Match(line):
+			c.block = nil
+			c.release()
+		case result && c.inBlock && !c.inResult && !resultEnd.Match(line):
+			c.inResult = true
 		case result, bannerLine.Match(line):
-			c.out, c.block, c.inBlock = append(c.out, c.block...), nil, false
+			c.release()
 		case errorBlock.Match(line):
-			c.out, c.block, c.inBlock = append(c.out, c.block...), nil, true
+			c.release()
+			c.inBlock = true
 		}
 	}
 	switch {
+	case c.inResult:
+		if c.result = append(c.result, line...); closingLine.Match(line) || len(c.result) > maxResult {
+			c.release()
+		}
 	case !c.inBlock:
 		c.out = append(c.out, line...)
 	case len(c.block)+len(line) <= maxBlock:

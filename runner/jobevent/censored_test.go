@@ -35,6 +35,11 @@ func TestCensoredReader(t *testing.T) {
 	shown := "\x1b[0;31m[ERROR]: Task failed: reason\x1b[0m\r\nOrigin: y\r\n\r\n"
 	fatal, censored := "fatal: [h]: FAILED! => {\"msg\": \"reason\"}\r\n", "failed: [h] (item=(censored due to no_log)) => {\"censored\": \"x\"}\r\n"
 	banner := "TASK [next] ****\r\n"
+	// As of ansible-core 2.19 with -vvv, and with the results in YAML.
+	inLines := "\x1b[0;31mfatal: [h]: FAILED! => {\x1b[0m\r\n\x1b[0;31m    \"censored\": \"x\",\x1b[0m\r\n\x1b[0;31m    \"changed\": false\x1b[0m\r\n\x1b[0;31m}\x1b[0m\r\n"
+	inYAML := "fatal: [h]: FAILED! => \r\n    censored: 'x'\r\n    changed: false\r\n...ignoring\r\n"
+	fatalInLines := "fatal: [h]: FAILED! => {\r\n    \"changed\": false,\r\n    \"msg\": \"reason\"\r\n}\r\n"
+	fatalInYAML := "fatal: [h]: FAILED! => \r\n    changed: false\r\n    msg: " + strings.Repeat("reason ", maxResult) + "\r\n"
 	long := "[ERROR]: " + strings.Repeat("secret", maxBlock) + "\n"
 	for name, tt := range map[string]struct{ in, want string }{
 		"hidden":          {banner + hidden + censored + banner, banner + censored + banner},
@@ -43,6 +48,11 @@ func TestCensoredReader(t *testing.T) {
 		"before a banner": {shown + banner + censored, shown + banner + censored},
 		"two, one hidden": {shown + hidden + censored, shown + censored},
 		"hidden and long": {long + censored, censored},
+		"in lines":        {banner + hidden + inLines + hidden + inLines + banner, banner + inLines + inLines + banner},
+		"in YAML":         {banner + hidden + inYAML + hidden + inYAML + banner, banner + inYAML + inYAML + banner},
+		"shown in lines":  {shown + fatalInLines + hidden + inLines + shown + fatalInLines, shown + fatalInLines + inLines + shown + fatalInLines},
+		"shown in YAML":   {shown + fatalInYAML + hidden + inYAML + shown + fatalInYAML, shown + fatalInYAML + inYAML + shown + fatalInYAML},
+		"not censored":    {shown + "fatal: [h]: FAILED! => \r\n    a: b\r\n" + banner, shown + "fatal: [h]: FAILED! => \r\n    a: b\r\n" + banner},
 		"not ended":       {"[ERROR]: the end", "[ERROR]: the end"},
 		"nothing":         {"", ""},
 	} {
