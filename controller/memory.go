@@ -209,6 +209,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	if r.referring != nil {
 		r.referring.forget(key)
 	}
+	r.places.Gone(key)
 	if m == nil {
 		r.forgetMetrics(key)
 		return nil

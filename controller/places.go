@@ -28,7 +28,7 @@ func (s *Set) newQueue() *runqueue.Queue {
 			if limit = group.Limits().Memory; limit == 0 {
 				return 0, 0 // what else runs on the machine is not for the operator to judge
 			}
-			return group.Taken(limit), limit
+			return group.Taken(), limit
 		},
 		OnMemory: func(waits bool) {
 			s.opts.Metrics.WaitForMemory(waits)

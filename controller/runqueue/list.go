@@ -43,7 +43,7 @@ func (q *Queue) Waiting() []Entry {
 	var all []Entry
 	for _, k := range q.kinds {
 		admitted, _ := k.admits(now)
-		fits := q.fits(k)
+		fits := q.fits(k) && (k == q.starved || !q.holds(now))
 		for key, p := range k.places {
 			if p.has {
 				continue

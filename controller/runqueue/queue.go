@@ -42,6 +42,8 @@ const (
 	memoryPercent = 90
 	// memoryEvery is how often a run that waits for memory is looked at.
 	memoryEvery = time.Second
+	// memoryPatience is how long it waits before others wait for it.
+	memoryPatience = time.Minute
 )
 
 // Options are the limits over all kinds.
@@ -67,7 +69,10 @@ type Queue struct {
 	granted int // so many places so far
 	base    int64
 	short   bool // of memory
-	timer   *time.Timer
+	// starved is the kind whose runs have not fitted since then; nil if there is none.
+	starved      *Kind
+	starvedSince time.Time
+	timer        *time.Timer
 }
 
 // New returns an empty queue.
@@ -248,12 +253,22 @@ func (q *Queue) grant() (woken []waiter) {
 	for {
 		w, wait := q.pick(now, large)
 		next = wait
+		if w.kind == nil && q.holds(now) && !large[q.starved] {
+			q.starved = nil // nothing of it may have a place
+			continue
+		}
 		if w.kind == nil {
 			break
 		}
 		if !q.fits(w.kind) {
 			large[w.kind] = true // a run of another kind may fit
+			if q.starved == nil {
+				q.starved, q.starvedSince = w.kind, now
+			}
 			continue
+		}
+		if w.kind == q.starved {
+			q.starved = nil
 		}
 		p := w.kind.places[w.key]
 		w.kind.count(p, -1)
@@ -308,7 +323,7 @@ func (q *Queue) pick(now time.Time, without map[*Kind]bool) (best waiter, next t
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
-		if admitted == ([classes]bool{}) || without[k] {
+		if admitted == ([classes]bool{}) || without[k] || k != q.starved && q.holds(now) {
 			continue
 		}
 		for key, p := range k.places {

@@ -178,6 +178,41 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 	})
 }
 
+// However many small runs come, a large one gets the memory that it needs. Where it does not fit beside a long one, it keeps the
+// others from half of the time at most.
+func TestQueue_ALargeRunGetsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, Queue: New(Options{Memory: func() (int64, int64) { return 100, 1000 }})}
+		large, small, long := s.kind(1, Rollout{}), s.kind(3, Rollout{}), s.kind(1, Rollout{})
+		large.Used(600)
+		long.Used(400)
+		small.Used(200)
+		begun := 0
+		// pass has a small run come each ten seconds, and end half a minute later.
+		pass := func(from, to int) {
+			for n := from; n < to; n++ {
+				begun += len(strings.Fields(ask(small, Change, fmt.Sprint(n)) + " " + s.taken()))
+				small.Leave(named(fmt.Sprint(n - 3)))
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+			}
+		}
+		pass(0, 3)
+		must.Be(t, "beside three small runs", "", ask(large, Period, "a"))
+		pass(3, 12)
+		must.Be(t, "after a minute and a half", true, large.places[named("a")].has)
+		ask(long, Deletion, "long")
+		large.Leave(named("a"))
+		must.Be(t, "the next one", true, long.places[named("long")].has)
+		must.Be(t, "beside a long run", "", ask(large, Period, "b"))
+		begun = 0
+		pass(12, 12+360)
+		if large.places[named("b")].has || begun < 180 {
+			t.Errorf("of 360 small runs, %d began in an hour", begun)
+		}
+	})
+}
+
 func TestRollout_ReachesTheFirstFew(t *testing.T) {
 	for _, class := range []Class{Content, Trigger} {
 		t.Run(class.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { rollsOut(t, class) }) })
@@ -225,6 +260,16 @@ func rollsOut(t *testing.T, class Class) {
 	must.Be(t, "stopped", false, k.State().Stopped)
 	has, _ := k.Ask(named("f"), class, time.Now(), fixed)
 	must.Be(t, "fixed", true, has)
+}
+
+func TestRollout_IsNotStoppedByWhatIsGone(t *testing.T) {
+	s := &stage{Queue: New(Options{}), t: t}
+	k := s.kind(8, Rollout{StopOnFailures: 1})
+	must.Be(t, "at once", "a", ask(k, Content, "a", "b"))
+	k.Failed(named("a"), Content, Inputs{"inputs", "inputs"})
+	s.then(k, "a", "")
+	k.Gone(named("a"))
+	must.Be(t, "woken after a is gone", "b", s.taken())
 }
 
 // A place that is not taken up would be lost: whatever happens, all runs end, and there are

@@ -91,3 +91,14 @@ func (k *Kind) Recovered(key types.NamespacedName, inputs Inputs) {
 		}
 	}
 }
+
+// Gone notes that an object is not there any more, so that its failure holds no rollout.
+func (k *Kind) Gone(key types.NamespacedName) {
+	k.queue.change(func() {
+		for _, r := range k.rollouts {
+			if r != nil {
+				delete(r.failed, key)
+			}
+		}
+	})
+}

@@ -1,5 +1,7 @@
 package runqueue
 
+import "time"
+
 // Used notes how much memory a run of the kind has taken.
 func (k *Kind) Used(bytes int64) {
 	k.queue.mu.Lock()
@@ -30,4 +32,18 @@ func (q *Queue) waitsForMemory(waits bool) {
 		q.opts.OnMemory(waits)
 	}
 	q.short = waits
+}
+
+// holds tells whether nothing starts but a run of the starved kind, so that what ends makes room for it. That is so after a
+// minute for half a minute, after two for one, and so on: it comes to run, and where a long run leaves no room, the others wait for
+// half of the time at most.
+func (q *Queue) holds(now time.Time) bool {
+	if q.starved == nil {
+		return false
+	}
+	waited, span := now.Sub(q.starvedSince), memoryPatience
+	for 2*span <= waited {
+		span *= 2
+	}
+	return span <= waited && waited < span+span/2
 }

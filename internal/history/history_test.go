@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -181,6 +182,27 @@ func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
 		must.Be(t, name, []string{"00000001"}, idsOf(runs))
 		must.Get(os.Stat(path + ".damaged"))(t)
 	}
+}
+
+// A link to itself stands for a full disk, too many open files and a volume that is not there yet: the system refuses to open
+// a file in which nothing is wrong.
+func TestStore_OpensLater(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s := open(t, Options{Path: path})
+	written(s, runOf(1))
+	must.Do(t, s.db.Load().Close())
+	must.Do(t, os.Rename(path, path+".kept"))
+	must.Do(t, os.Symlink(path, path))
+	later := New(s.opts)
+	later.Lead()
+	if _, err := os.Lstat(path + ".damaged"); !errors.Is(err, fs.ErrNotExist) || later.db.Load() != nil {
+		t.Errorf("the history was moved aside, or is open: %v", err)
+	}
+	must.Do(t, os.Rename(path+".kept", path))
+	later.Lead()
+	must.Get(later.Run(runOf(1).ID))(t)
+	must.Do(t, later.db.Load().Close())
 }
 
 func TestStore_IsWrittenByOneProcess(t *testing.T) {

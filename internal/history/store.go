@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -43,10 +44,10 @@ type Store struct {
 	db atomic.Pointer[bbolt.DB]
 	// leads is true once the file is this process's to open.
 	leads atomic.Bool
-	// opening is held while the file is opened; it guards broken, which is true where that is
-	// in vain, and said, which is true once another process was met.
-	opening      sync.Mutex
-	broken, said bool
+	// opening is held while the file is opened; it guards said, which is true once the log says
+	// why that fails.
+	opening sync.Mutex
+	said    bool
 
 	// wake has something when there is something to do.
 	wake chan struct{}
@@ -88,37 +89,39 @@ func Open(o Options) (*Store, error) {
 
 // Lead says that this process makes the runs from now on, and opens the file. Of several
 // replicas on one volume, only the one that leads has the history; where the one before has it
-// open still, [Store.Serve] tries again. A history that cannot be opened keeps no operator from
-// its work.
+// open still, or the disk is full, [Store.Serve] tries again. A history that cannot be opened
+// keeps no operator from its work.
 func (s *Store) Lead() {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	s.leads.Store(true)
-	if s.broken || s.db.Load() != nil {
+	if s.db.Load() != nil {
 		return
 	}
-	switch err := s.begin(); {
-	case err == nil:
-		s.wakeUp() // runs may wait to be written
-	case errors.Is(err, errInUse):
-		s.wakeUp()
-		if !s.said {
-			s.opts.Log.Info("The history of runs is in use by another process, as a replica or an operator with the same --runner-root; this one has no earlier runs until that ends", "path", s.opts.Path)
-		}
-		s.said = true
-	default:
-		s.opts.Log.Error(err, "The history of runs cannot be opened; runs are not recorded")
-		s.broken = true
+	err := s.begin()
+	if err == nil || errors.Is(err, errInUse) {
+		s.wakeUp() // runs may wait to be written, or the other process may end
 	}
+	switch {
+	case err == nil && s.said:
+		s.opts.Log.Info("The history of runs is open", "path", s.opts.Path)
+	case err == nil || s.said:
+	case errors.Is(err, errInUse):
+		s.opts.Log.Info("The history of runs is in use by another process, as a replica or an operator with the same --runner-root; this one has no earlier runs until that ends", "path", s.opts.Path)
+	default:
+		s.opts.Log.Error(err, "The history of runs cannot be opened, which is tried again each minute; until then runs are kept in memory", "runs", maxPending)
+	}
+	s.said = err != nil
 }
 
 // errInUse is the error of open if another process has the file open.
 var errInUse = errors.New("another process has it open")
 
-// begin opens the history, or begins it. One that cannot be read is moved aside.
+// begin opens the history, or begins it. One that is damaged is moved aside. An error of the
+// system, as of a full disk, says nothing of the file.
 func (s *Store) begin() error {
 	err := s.open()
-	if err == nil || errors.Is(err, errInUse) {
+	if err == nil || errors.Is(err, errInUse) || errors.As(err, new(syscall.Errno)) {
 		return err
 	}
 	aside := s.opts.Path + ".damaged"
@@ -147,22 +150,7 @@ func (s *Store) open() (err error) {
 	if db, err = s.openFile(); err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		m, err := tx.CreateBucketIfNotExists([]byte(meta))
-		if err != nil {
-			return err
-		}
-		if is := m.Get([]byte(formatKey)); is != nil && string(is) != format {
-			return fmt.Errorf("format %q is none of this version", is)
-		}
-		for _, name := range []string{briefs, details, ids} {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return err
-			}
-		}
-		return m.Put([]byte(formatKey), []byte(format))
-	})
-	if err == nil {
+	if err = s.prepare(db); err == nil {
 		err = errors.Join(s.measure(db), db.Close()) // all of the file is in the process's memory now
 	}
 	if err != nil {
@@ -170,6 +158,32 @@ func (s *Store) open() (err error) {
 	}
 	db, err = s.openFile()
 	return err
+}
+
+// prepare makes what a new file lacks. It writes nothing to another one, so that it can be read
+// where the disk is full.
+func (s *Store) prepare(db *bbolt.DB) error {
+	var is string
+	err := db.View(func(tx *bbolt.Tx) error {
+		if m := bucket(tx, meta); m != nil {
+			is = string(m.Get([]byte(formatKey)))
+		}
+		return nil
+	})
+	switch {
+	case err != nil || is == format:
+		return err
+	case is != "":
+		return fmt.Errorf("format %q is none of this version", is)
+	}
+	return db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range []string{briefs, details, ids, meta} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return bucket(tx, meta).Put([]byte(formatKey), []byte(format))
+	})
 }
 
 func (s *Store) openFile() (*bbolt.DB, error) {

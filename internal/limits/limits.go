@@ -90,14 +90,11 @@ func (g Group) Used() (memory, processes int64) {
 		first(g.read("", "pids.current"), g.read("pids", "pids.current"))
 }
 
-// Taken reads how much of a limit is used up, but for what the kernel takes back where it
-// is needed, in bytes; 0 is not known.
-func (g Group) Taken(limit int64) int64 {
+// Taken reads how much memory is used, but for what the kernel takes back where it is needed,
+// in bytes; 0 is not known.
+func (g Group) Taken() int64 {
 	used, _ := g.Used()
-	if used > limit/2 { // else there is no need to know
-		used -= g.Cached()
-	}
-	return used
+	return max(used-g.Cached(), 0)
 }
 
 // Cached reads how much of the memory that is used the kernel takes back where it
