@@ -133,6 +133,9 @@ func (w *Watcher) add(dir string) (files []string, err error) {
 			return nil
 		}
 		if w.count++; w.count > maxDirectories {
+			w.count = len(w.watcher.WatchList()) + 1 // others may be gone
+		}
+		if w.count > maxDirectories {
 			return fmt.Errorf("%s has more than %d directories: start in the directory of the project", w.dir, maxDirectories)
 		}
 		return w.watcher.Add(path)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -40,6 +41,7 @@ type Vault struct {
 	// files are those that the arguments name.
 	files []string
 	fresh time.Duration
+	most  int // files below a directory
 
 	mu sync.Mutex
 	// passwords are what the sources said last, and answers counts the changes of that.
@@ -103,7 +105,7 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 		}
 	}
 	return &Vault{
-		sources: sourcesOf(args, lookupEnv), files: files, fresh: fresh, passwords: map[source]answer{}, roots: map[string]*scan{},
+		sources: sourcesOf(args, lookupEnv), files: files, fresh: fresh, most: maxFiles, passwords: map[source]answer{}, roots: map[string]*scan{},
 		plain: map[[sha256.Size]byte]string{},
 	}
 }
@@ -187,7 +189,7 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 func (v *Vault) read(root string, before *scan) *scan {
 	var errs []error
 	now := &scan{files: map[string]found{}}
-	walk(root, func(path string, info fs.FileInfo) {
+	all := walk(root, v.most, func(path string, info fs.FileInfo) {
 		is := found{}
 		if before != nil {
 			is = before.files[path]
@@ -206,14 +208,18 @@ func (v *Vault) read(root string, before *scan) *scan {
 			errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
 		}
 	})
+	if !all {
+		errs = append(errs, fmt.Errorf("%s has more than %d files: values of Ansible Vault in the rest are not masked", root, v.most))
+	}
 	now.err = errors.Join(errs...)
 	return now
 }
 
 // walk calls do for each file that may have vault texts, below a directory or by itself. Links
 // count as what they lead to: roles are linked to now and then, and the kubelet makes links of
-// what a volume has. Each directory is looked at once, those that links lead to last.
-func walk(root string, do func(path string, info fs.FileInfo)) {
+// what a volume has. Each directory is looked at once, those that links lead to last. It is false
+// where there are more than most.
+func walk(root string, most int, do func(path string, info fs.FileInfo)) bool {
 	places, seen := 0, map[string]bool{}
 	for dirs := []string{root}; len(dirs) > 0; dirs = dirs[1:] {
 		dir, err := filepath.EvalSymlinks(dirs[0])
@@ -231,7 +237,7 @@ func walk(root string, do func(path string, info fs.FileInfo)) {
 			case info.IsDir() && path != dir && strings.HasPrefix(entry.Name(), "."), entry.IsDir() && seen[path]:
 				return skipDir(entry)
 			}
-			if places++; places > maxFiles {
+			if places++; places > most {
 				return fs.SkipAll
 			}
 			switch {
@@ -245,6 +251,7 @@ func walk(root string, do func(path string, info fs.FileInfo)) {
 			return nil
 		})
 	}
+	return places <= most
 }
 
 // skipDir leaves out a directory, but not the rest of the one in which a link to it is.

@@ -80,6 +80,18 @@ func TestValues_BehindLinkedDirectories(t *testing.T) {
 	}
 }
 
+func TestValues_SaysThatThereAreTooManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	v := New("--vault-password-file "+write(t, dir, "password", "of the vault\n", 0o600), none)
+	v.most = 2 // the directory and the password
+	must.Get(v.Values(t.Context(), dir))(t)
+	write(t, dir, "another", "", 0o600)
+	v.fresh = 0
+	if _, err := v.Values(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "more than 2 files") {
+		t.Errorf("error = %v, want one that says that there are too many", err)
+	}
+}
+
 // TestTexts_AreDecrypted: vault texts in variables of watches.yaml, and as JSON has them.
 func TestTexts_AreDecrypted(t *testing.T) {
 	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
