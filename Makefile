@@ -149,7 +149,7 @@ E2E_CORE = ^Test(BadInput|Crash|Finalizer|Jobs|LifeCycle|Operator|Proxy|Restart|
 integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything but test-compare and test-e2e-rest, on a control plane, with the race detector but for PROCESS_PACKAGES
 	@$(INTEGRATION) "$$(go list ./... | grep -vE '/($(subst $(eval ) ,|,$(PROCESS_PACKAGES:./%=%)))$$')" -race -timeout 2h $(TESTFLAGS)
 	@$(INTEGRATION) '$(filter-out ./test/e2e ./test/executors,$(PROCESS_PACKAGES))' -timeout 2h $(TESTFLAGS)
-	@$(INTEGRATION) ./test/e2e -timeout 2h -run '$(E2E_CORE)' $(TESTFLAGS)
+	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 40m -run '$(E2E_CORE)' $(TESTFLAGS)
 	@cd cmd/rolewright-helm && go test -count=1 ./...
 
 .PHONY: test-compare
@@ -158,7 +158,7 @@ test-compare: setup setup-trace cluster-tools-kwok client-tools $(TOOLS)/gotests
 
 .PHONY: test-e2e-rest
 test-e2e-rest: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the end-to-end tests that make integration leaves out
-	@$(INTEGRATION) ./test/e2e -timeout 2h -skip '$(E2E_CORE)' $(TESTFLAGS)
+	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 40m -skip '$(E2E_CORE)' $(TESTFLAGS)
 
 INTEGRATION = $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh
 

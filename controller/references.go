@@ -128,7 +128,9 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			var obj *unstructured.Unstructured
 			gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
 			obj, err = r.set.content.Resource(gvr).Namespace(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
-			if err == nil {
+			if err == nil && obj.GetLabels()["app.kubernetes.io/managed-by"] == "rolewright" {
+				err, wrong = errors.New("it is the operator's own, for runs in Pods of their own: name another one"), true
+			} else if err == nil {
 				name := resource + " " + id.String()
 				var source extravars.Source
 				if source, err = r.sourceOf(ctx, s, name, from, obj); err == nil {

@@ -174,6 +174,15 @@ func TestReferences_VarsFrom(t *testing.T) {
 	setPassword(t, c, password, "better-value")
 	awaitCondition(t, c, it, "Ready", "True")
 	quiet(t, exec, 2, "one run for each value")
+
+	own := secretWith(ns, "rolewright-runs", "of-another-run")
+	own.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "rolewright"})
+	create(t, c, own)
+	is = awaitCondition(t, c, create(t, c, object(gvk, ns, "thief", map[string]any{"secret": "rolewright-runs"})), "Ready", "False")
+	if message, _ := condition(is, "Ready")["message"].(string); !strings.Contains(message, "the operator's own") {
+		t.Errorf("a Secret of the operator itself: %q", message)
+	}
+	quiet(t, exec, 2, "none with the operator's own Secret")
 }
 
 // A name that is none keeps an object from running, and not from being deleted.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # gotest.sh PACKAGES FLAGS...: go test, where a test that fails is repeated once.
+# GOTESTSUM_FORMAT=testname has it name each test that ends.
 #
 # On real API servers, kernels and interpreters a machine can be too slow for a
 # test in a way that no one has met yet. Such a test is named, here and at the
@@ -13,7 +14,7 @@ shift
 bin=$(cd "$(dirname "$0")/.." && pwd)/bin
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$bin/tools/gotestsum" --format standard-quiet --jsonfile-timing-events "$dir/events" \
+"$bin/tools/gotestsum" --format "${GOTESTSUM_FORMAT:-standard-quiet}" --jsonfile-timing-events "$dir/events" \
   --rerun-fails=1 --rerun-fails-max-failures=12 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
   --rerun-fails-report "$dir/report" --packages "$packages" -- "$@"
 # failed -v: the packages that have failed; failed -e: those of which a test has.
