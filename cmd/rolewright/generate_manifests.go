@@ -141,7 +141,7 @@ func newGenerateAlertsCommand() *cobra.Command {
 				}
 				name = p.Name
 			}
-			if _, err := scaffold.New("example.com", name); err != nil {
+			if err := scaffold.CheckName(name); err != nil {
 				return usage(err)
 			}
 			data, err := manifests.Common("prometheus", name)

@@ -136,6 +136,9 @@ func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*un
 			return nil, fmt.Errorf("--%s %q is not a name: %s", flag, value, why[0])
 		}
 	}
+	if longest := validation.DNS1035LabelMaxLength - len("-webhook"); len(i.Name) > longest {
+		return nil, fmt.Errorf("--name %q: at most %d characters, the name of the Service begins with it", i.Name, longest)
+	}
 	asked, err := admission.Configurations(watched, o.namespaces, i.Reach(), namer)
 	if err != nil {
 		return nil, err

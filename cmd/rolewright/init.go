@@ -86,8 +86,12 @@ func (o *filesOptions) initProject(domain, name, plugins string, given func(flag
 	if isProject && there.Charts() && !given("plugins") {
 		plugins = "helm"
 	}
-	p, err := newProject(domain, name, plugins)
-	if err != nil {
+	p := there
+	if err = nil; len(there.Resources) == 0 || there.Domain != domain || there.Name != name {
+		p, err = scaffold.New(domain, name)
+	}
+	p, wrong := forPlugins(p, plugins)
+	if err = errors.Join(err, wrong); err != nil {
 		return usage(err)
 	}
 	switch {
@@ -114,16 +118,15 @@ func nextKind(p scaffold.Project) string {
 	return "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND"
 }
 
-// newProject is a project for what operator-sdk calls plugins.
-func newProject(domain, name, plugins string) (scaffold.Project, error) {
-	p, err := scaffold.New(domain, name)
+// forPlugins is a project for what operator-sdk calls plugins.
+func forPlugins(p scaffold.Project, plugins string) (scaffold.Project, error) {
 	switch word, _, _ := strings.Cut(plugins, "."); word {
 	case "ansible":
-		return p, err
+		return p, nil
 	case "helm":
-		return p.ForCharts(), err
+		return p.ForCharts(), nil
 	}
-	return p, errors.Join(err, fmt.Errorf("--plugins %q: ansible or helm expected; for commands, copy examples/microservice-bash", plugins))
+	return p, fmt.Errorf("--plugins %q: ansible or helm expected; for commands, copy examples/microservice-bash", plugins)
 }
 
 // completeProject writes what a project with kinds lacks outside config: files, and directories that the Dockerfile copies.

@@ -115,7 +115,7 @@ type Definition struct {
 // kindOf is the kind of a watch; known is false if PROJECT has it not.
 func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 	k = Kind{Project: p, Version: w.GVK.Version, Kind: w.GVK.Kind, Namespaced: true}
-	if group, ok := strings.CutSuffix(w.GVK.Group, "."+p.Domain); ok {
+	if group, ok := strings.CutSuffix(w.GVK.Group, "."+p.Domain); ok || p.Domain == "" {
 		k.Group = group
 	} else if w.GVK.Group != p.Domain {
 		k.Project.Domain = w.GVK.Group

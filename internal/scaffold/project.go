@@ -19,7 +19,7 @@ import (
 // Project is the file PROJECT, as operator-sdk writes it: fields that are not
 // known here are kept.
 type Project struct {
-	Domain    string     `yaml:"domain"`
+	Domain    string     `yaml:"domain,omitempty"`
 	Layout    layouts    `yaml:"layout"`
 	Name      string     `yaml:"projectName"`
 	Resources []Resource `yaml:"resources,omitempty"`
@@ -58,7 +58,7 @@ func (p Project) Content() []string {
 // Resource is a kind of a [Project].
 type Resource struct {
 	API     API    `yaml:"api"`
-	Domain  string `yaml:"domain"`
+	Domain  string `yaml:"domain,omitempty"`
 	Group   string `yaml:"group"`
 	Kind    string `yaml:"kind"`
 	Version string `yaml:"version"`
@@ -94,22 +94,32 @@ func (p Project) Charts() bool { return slices.Contains(p.Layout, chartLayout) }
 // New returns a project without kinds. The error says what is wrong with the
 // domain or the name, and what is wanted.
 func New(domain, name string) (Project, error) {
-	var errs []error
-	if why := validation.IsDNS1123Subdomain(domain); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--domain %q: %s; give one of yours, such as example.com", domain, plainly(why, "lower-case letters, digits, - and .")))
-	}
-	// Names of objects begin with it: the longest has 40 characters more.
+	err := errors.Join(checkDomain(domain), CheckName(name))
+	// The name of the Service for metrics begins with it.
 	const longest = 63 - len("-controller-manager-metrics-service")
-	if why := validation.IsDNS1123Label(name); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--name %q: %s", name, plainly(why, "lower-case letters, digits and -, with a letter or digit at both ends")))
-	} else if len(name) > longest {
-		errs = append(errs, fmt.Errorf("--name %q: at most %d characters, names of objects begin with it", name, longest))
+	if err == nil && len(name) > longest {
+		err = fmt.Errorf("--name %q: at most %d characters, names of objects begin with it", name, longest)
 	}
-	return Project{Domain: domain, Layout: []string{layout}, Name: name, Version: "3"}, errors.Join(errs...)
+	return Project{Domain: domain, Layout: []string{layout}, Name: name, Version: "3"}, err
 }
 
-// Read returns the project of a directory. The error wraps [fs.ErrNotExist] if
-// there is none.
+func checkDomain(domain string) error {
+	if why := validation.IsDNS1123Subdomain(domain); len(why) > 0 {
+		return fmt.Errorf("--domain %q: %s; give one of yours, such as example.com", domain, plainly(why, "lower-case letters, digits, - and ."))
+	}
+	return nil
+}
+
+// CheckName says what is wrong with the name of an operator as the value of a label, and what is wanted.
+func CheckName(name string) error {
+	if why := validation.IsDNS1123Label(name); len(why) > 0 {
+		return fmt.Errorf("--name %q: %s", name, plainly(why, "lower-case letters, digits and -, with a letter or digit at both ends"))
+	}
+	return nil
+}
+
+// Read returns the project of a directory. It may have no domain, and a longer name than a
+// new one. The error wraps [fs.ErrNotExist] if there is none.
 func Read(dir string) (Project, error) {
 	var p Project
 	path := filepath.Join(dir, projectFile)
@@ -123,7 +133,11 @@ func Read(dir string) (Project, error) {
 	if err := yaml.Unmarshal(data, &p); err != nil {
 		return p, fmt.Errorf("%s: %w", path, err)
 	}
-	if _, err := New(p.Domain, p.Name); err != nil {
+	err = CheckName(p.Name)
+	if p.Domain != "" {
+		err = errors.Join(checkDomain(p.Domain), err)
+	}
+	if err != nil {
 		return p, fmt.Errorf("%s: domain or projectName: %w", path, err)
 	}
 	return p, nil
@@ -180,7 +194,7 @@ type Kind struct {
 
 // FullGroup is the group with the domain.
 func (k Kind) FullGroup() string {
-	return strings.TrimPrefix(k.Group+"."+k.Project.Domain, ".")
+	return strings.Trim(k.Group+"."+k.Project.Domain, ".")
 }
 
 // Name is the project's.
@@ -231,7 +245,9 @@ func (k Kind) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, plainly(why, letters), want))
 		}
 	}
-	if k.Group != "" {
+	if k.FullGroup() == "" {
+		errs = append(errs, errors.New("--group is empty: the project has no domain, so give all of it, such as cache.example.com"))
+	} else if k.Group != "" {
 		check("group", k.Group, validation.IsDNS1123Subdomain(k.Group), "lower-case letters, digits, - and .", "the domain of the project follows it, so cache is enough")
 	}
 	if short, ok := strings.CutSuffix("."+k.Group, "."+k.Project.Domain); ok && k.Project.Domain != "" {
