@@ -160,6 +160,14 @@ func (a args) kubernetes(name, short string, requests []request) {
 	case "k8s_scale":
 		a.use(a.objects(), "", "get list patch", false)
 		a.use(a.objects(), "scale", "patch", false)
+	case "k8s_log":
+		if a.has("kind") { // else a Pod
+			a.use(a.named(), "", "get", false)
+		}
+	case "k8s_drain":
+		if o := (args{node: a.get("delete_options")}); o.on("disable_eviction") || o.node != nil && o.node.Kind == yaml.ScalarNode {
+			requests = append(requests, request{"v1", "Pod", "", "delete"})
+		}
 	}
 	for _, r := range requests {
 		objects := []object{{place: Place{a.f.File, a.line}, apiVersion: r.apiVersion, kind: r.kind}}

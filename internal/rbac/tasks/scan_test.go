@@ -56,6 +56,15 @@ func lines(dir string, r Report) []string {
 
 const main = "roles/main/tasks/main.yml"
 
+// logs and drain are the uses of those modules without more arguments.
+func logs(place string) []string {
+	return []string{place + " v1 Pod/log get", place + " v1 Pod get,list"}
+}
+
+func drain(place string) []string {
+	return []string{place + " v1 Node get,patch", place + " v1 Pod get,list", place + " v1 Pod/eviction create"}
+}
+
 type scanCase struct {
 	files map[string]string // main alone is written as tasks
 	tasks string
@@ -177,6 +186,16 @@ func scanCases() map[string]scanCase {
 				at + "5 g.example.com/v1 Widget get", at + "5 g.example.com/v1 Widget/status patch", at + "6 v1 Secret create,delete,get,list,update",
 				at + "8 v1 Node list", "? " + at + "6 the objects of the Helm chart some/chart",
 			},
+		},
+		"logs and drains": {
+			tasks: `- k8s_log: {api_version: apps/v1, kind: Deployment, name: x}
+- k8s_log: {name: x}
+- k8s_drain: {name: x, delete_options: {disable_eviction: yes}}
+- k8s_drain: {name: x, delete_options: "{{ how }}"}
+- k8s_drain: {name: x, delete_options: {disable_eviction: false}}
+`,
+			want: slices.Concat([]string{at + "1 apps/v1 Deployment get"}, logs(at+"1"), logs(at+"2"), drain(at+"3"), []string{at + "3 v1 Pod delete"},
+				drain(at+"4"), []string{at + "4 v1 Pod delete"}, drain(at+"5")),
 		},
 		"what is not known": {
 			tasks: `- shell: kubectl get pods
