@@ -114,7 +114,8 @@ func (r *reader) read(path string, f *Frame) *yaml.Node {
 }
 
 // Parse returns the root of the first document; nil without an error if that is
-// empty. It refuses an alias that contains itself.
+// empty. Of a key that a mapping has twice it has the last, as Ansible does. It refuses
+// an alias that contains itself.
 func Parse(data []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -123,11 +124,31 @@ func Parse(data []byte) (*yaml.Node, error) {
 	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
 		return nil, nil // a file of comments is empty
 	}
+	dropRepeated(&doc)
 	var plain any
 	if err := doc.Decode(&plain); err != nil {
 		return nil, err
 	}
 	return doc.Content[0], nil
+}
+
+// dropRepeated leaves the last of the pairs with the same key in each mapping.
+func dropRepeated(n *yaml.Node) {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); {
+		repeated := false
+		for j := i + 2; j < len(n.Content); j += 2 {
+			a, b := n.Content[i], n.Content[j]
+			repeated = repeated || a.Kind == yaml.ScalarNode && b.Kind == yaml.ScalarNode && a.Tag == b.Tag && a.Value == b.Value && a.Tag != "!!merge"
+		}
+		if repeated {
+			n.Content = slices.Delete(n.Content, i, i+2)
+		} else {
+			i += 2
+		}
+	}
+	for _, child := range n.Content {
+		dropRepeated(child)
+	}
 }
 
 // playbook reads the plays of a file.

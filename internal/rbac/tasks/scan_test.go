@@ -245,6 +245,10 @@ func scanCases() map[string]scanCase {
 				"? " + at + "7 a shell that uses kubectl",
 			},
 		},
+		"a key that is there twice": {
+			tasks: "- name: a\n  k8s: {kind: Pod, name: x, kind: Secret, state: patched}\n  when: a\n  when: b\n",
+			want:  []string{at + "2 v1 Secret get,patch"},
+		},
 		"anchors and merge keys": {
 			tasks: "- name: a\n  k8s: &common {api_version: apps/v1, kind: Deployment, name: x, state: patched}\n- name: b\n  k8s:\n    <<: *common\n    kind: DaemonSet\n- &task {k8s_info: {kind: Pod, name: x}}\n- <<: *task\n  when: true\n",
 			want:  []string{at + "2 apps/v1 Deployment get,patch", at + "4 apps/v1 DaemonSet get,patch", at + "7 v1 Pod get", at + "7 v1 Pod get"},
