@@ -55,7 +55,9 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 					return m, err
 				}
 			}
-			lists[e.path] = e.addTo(lists[e.path])
+			if lists[e.path], err = e.addTo(lists[e.path]); err != nil {
+				return m, err
+			}
 		}
 		m.add(made.files...)
 		m.Kinds, m.Notes = append(m.Kinds, made.kind), append(m.Notes, made.notes...)

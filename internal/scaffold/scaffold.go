@@ -22,7 +22,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/rolewright/rolewright/internal/content"
 	unified "github.com/rolewright/rolewright/internal/text"
 )
 
@@ -239,17 +238,6 @@ func (k Kind) rolesFrom() string {
 	return strings.Repeat("../", strings.Count(path.Clean(k.Playbook), "/")) + "roles"
 }
 
-// entry is what a list of the project has for a kind. It is there where the whole name has is, in a comment, too.
-type entry struct{ path, marker, has, text string }
-
-// addTo returns the text of the list with the entry.
-func (e entry) addTo(text string) string {
-	if e.has != "" && regexp.MustCompile(`(?m)(^|[^\w.-])`+regexp.QuoteMeta(e.has)+`($|[^\w.-])`).MatchString(text) {
-		return text
-	}
-	return insert(text, e.marker, e.text)
-}
-
 // entries are those of the lists in config, for a CRD and a sample of these names.
 func (k Kind) entries(definition, sample string) []entry {
 	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
@@ -293,7 +281,11 @@ func (k Kind) lists(dir string) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: it is part of a project; \"rolewright init\" writes it", err)
 		}
-		if text := e.addTo(string(data)); text != string(data) {
+		text, err := e.addTo(string(data))
+		if err != nil {
+			return nil, err
+		}
+		if text != string(data) {
 			files = append(files, File{Path: e.path, Text: text, Replaces: true})
 		}
 	}
@@ -309,50 +301,6 @@ func (k Kind) watched(dir string) (bool, error) {
 	return slices.ContainsFunc(root.Content, func(w *yaml.Node) bool {
 		return text(at(w, "group")) == k.FullGroup() && text(at(w, "version")) == k.Version && text(at(w, "kind")) == k.Kind
 	}), nil
-}
-
-// noResources is the list of resources of a kustomization that has none.
-var noResources = regexp.MustCompile(`(?m)^resources: *\[ *\]`)
-
-// insert puts text before the line with the marker, with the indentation that
-// lists have in the file. Where there is no marker, it comes after the last of the resources, or at the end.
-func insert(file, marker, text string) string {
-	file = noResources.ReplaceAllString(file, "resources:")
-	end, indent := resourcesEnd(file)
-	if end == 0 && strings.Contains(file, "\n- ") {
-		indent = 0
-	}
-	text = strings.ReplaceAll("\n"+text, "\n  - ", "\n"+strings.Repeat(" ", indent)+"- ")[1:]
-	if at := strings.Index(file, marker); marker != "" && at >= 0 {
-		at = strings.LastIndexByte(file[:at], '\n') + 1
-		return file[:at] + text + file[at:]
-	}
-	if file != "" && !strings.HasSuffix(file, "\n") {
-		file += "\n"
-	}
-	if end > 0 {
-		return strings.Join(slices.Insert(strings.SplitAfter(file, "\n"), end, text), "")
-	}
-	return file + text
-}
-
-// resourcesEnd is the number of the last line of the resources in a kustomization, 0 where there are none, and how far
-// they are indented.
-func resourcesEnd(file string) (line, indent int) {
-	var doc yaml.Node
-	if yaml.Unmarshal([]byte(file), &doc) != nil || len(doc.Content) == 0 { // another kind of file
-		return 0, 2
-	}
-	for key, list := range content.Pairs(doc.Content[0]) {
-		switch n := len(list.Content); {
-		case key.Value != "resources":
-		case n > 0:
-			return list.Content[n-1].Line, max(0, list.Content[n-1].Column-len("- ")-1)
-		default:
-			return key.Line, 2
-		}
-	}
-	return 0, 2
 }
 
 // sample is the file's name of the kind's sample.

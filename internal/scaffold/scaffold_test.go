@@ -378,48 +378,6 @@ func TestWrite_SaysWhatIsWritten(t *testing.T) {
 	}
 }
 
-// A project that operator-sdk has made has lists without indentation.
-func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
-	const marker = "# +kubebuilder:scaffold:x"
-	for file, want := range map[string]string{
-		"resources:\n- a\n" + marker + "\n":   "resources:\n- a\n- b\n" + marker + "\n",
-		"resources:\n  - a\n" + marker + "\n": "resources:\n  - a\n  - b\n" + marker + "\n",
-		"resources:\n  - a":                   "resources:\n  - a\n  - b\n",
-		"resources:\n  - a\nlabels: {}\n":     "resources:\n  - a\n  - b\nlabels: {}\n",
-		"resources: []\n" + marker + "\n":     "resources:\n  - b\n" + marker + "\n",
-		"resources: []\nlabels: {}\n":         "resources:\n  - b\nlabels: {}\n",
-		"---\nresources:\nlabels: {}\n":       "---\nresources:\n  - b\nlabels: {}\n",
-
-		"resources:\n  - a\npatches:\n- path: x\n":                 "resources:\n  - a\n  - b\npatches:\n- path: x\n",
-		"resources:\n- a\n" + marker + "\npatches:\n  - path: x\n": "resources:\n- a\n- b\n" + marker + "\npatches:\n  - path: x\n",
-	} {
-		if got := insert(file, marker, "  - b\n"); got != want {
-			t.Errorf("%q: %q, want %q", file, got, want)
-		}
-	}
-}
-
-// A list has a kind where it has all of its name, in whatever order watches.yaml says it.
-func TestKind_ListsHaveItOnce(t *testing.T) {
-	for _, e := range (Kind{Project: Project{Domain: "example.com"}, Group: "db", Version: "v1", Kind: "App"}).entries("db.example.com_apps.yaml", "db_v1_app.yaml") {
-		others := "resources:\n  - bases/mydb.example.com_apps.yaml\n  - mydb_v1_app.yaml\n  - webapp_editor_role.yaml\n"
-		all := e.addTo(others)
-		if all == others || e.addTo(all) != all || e.addTo(strings.ReplaceAll(all, "  - ", "  # - ./")) != strings.ReplaceAll(all, "  - ", "  # - ./") {
-			t.Errorf("%s:\n%s", e.path, all)
-		}
-	}
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte("- version: v1\n  group: db.example.com\n  kind: App\n  role: app\n"), 0o600))
-	k := Kind{Project: Project{Domain: "example.com"}, Group: "db", Version: "v1", Kind: "App"}
-	if has := must.Get(k.watched(dir))(t); !has {
-		t.Error("a watch in another order is not known")
-	}
-	k.Version = "v2"
-	if has := must.Get(k.watched(dir))(t); has {
-		t.Error("another version is taken for the kind")
-	}
-}
-
 // Only the lines that name ansible-operator change, once.
 func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 	dir := t.TempDir()
