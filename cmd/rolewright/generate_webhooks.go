@@ -35,7 +35,9 @@ hold from Kubernetes 1.30 on, mutations from 1.36 on.
 Where there are commands or conversions, which the API server asks the operator for:
 the webhook configurations too, the operator's Service and the permissions to keep its
 certificate, or with --cert-manager an Issuer and a Certificate. Start the operator with
---webhook-service NAMESPACE/NAME-webhook, or with --webhook-cert-dir.
+--webhook-service NAMESPACE/NAME-webhook, or with --webhook-cert-dir. The Service selects
+Pods with the label app.kubernetes.io/name: NAME, or with control-plane where the Deployment
+in config/manager/manager.yaml has that alone, as operator-sdk writes it.
 
 Policies and configurations are in no namespace, and named after the kind. Who installs
 them needs the permission to do so.
@@ -55,7 +57,7 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
 	fs.StringVarP(&o.output, "output", "o", "", "Write to this file; to the standard output if empty.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
-	fs.StringVar(&o.install.Name, "name", "", "The operator's name: the label app.kubernetes.io/name of its Pods, and what the name of its service account begins with; that of PROJECT if empty.")
+	fs.StringVar(&o.install.Name, "name", "", "The operator's name, with which the name of its service account begins; that of PROJECT if empty.")
 	fs.StringVar(&o.install.Namespace, "operator-namespace", "", "The operator's namespace; NAME-system if empty.")
 	fs.BoolVar(&o.install.CertManager, "cert-manager", false, "Have cert-manager make the certificate, in place of the operator.")
 	completeFlag(cmd, "output", files("yaml", "yml"))
@@ -100,7 +102,7 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 	}
 	var server []byte
 	if admission.NeedServer(watched) {
-		if server, err = o.server(watched, &objects, namer); err != nil {
+		if server, err = o.server(watched, &objects, namer, stderr); err != nil {
 			return usage(err)
 		}
 	}
@@ -121,7 +123,7 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 
 // server adds the configurations for what the operator answers, and returns the manifests
 // that its server needs.
-func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*unstructured.Unstructured, namer admission.Namer) ([]byte, error) {
+func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*unstructured.Unstructured, namer admission.Namer, stderr io.Writer) ([]byte, error) {
 	i := o.install
 	if i.Name == "" {
 		p, err := scaffold.Read(".")
@@ -149,6 +151,13 @@ func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*un
 		}
 	}
 	*objects = append(*objects, asked...)
+	if labels, ok, err := scaffold.PodLabels("."); err != nil {
+		return nil, err
+	} else if ok {
+		if note := i.Select(labels); note != "" {
+			fmt.Fprintln(stderr, "note:", note)
+		}
+	}
 	return i.YAML(watched, namer)
 }
 

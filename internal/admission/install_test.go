@@ -45,6 +45,27 @@ func TestInstall_PermissionsAreForTheOwnKinds(t *testing.T) {
 	}
 }
 
+// Projects of operator-sdk have Pods without the name of the operator.
+func TestInstall_ServiceSelectsThePodsThatThereAre(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		pods           map[string]string
+		selector, note string
+	}{
+		{map[string]string{"app.kubernetes.io/name": "op", "control-plane": "controller-manager"}, "app.kubernetes.io/name: op", ""},
+		{map[string]string{"control-plane": "controller-manager"}, "control-plane: controller-manager", "those of other operators"},
+		{map[string]string{"app": "op"}, "app.kubernetes.io/name: op", "selects no Pod of the Deployment"},
+		{map[string]string{"app.kubernetes.io/name": "other", "control-plane": "controller-manager"}, "app.kubernetes.io/name: op", "selects no Pod of the Deployment"},
+	} {
+		i := Install{Name: "op", Namespace: "ns"}
+		note := i.Select(tt.pods)
+		text := must.Get(i.YAML(nil, nil))(t)
+		if !strings.Contains(string(text), "\n  selector:\n    "+tt.selector+"\n  ports:") || !strings.Contains(note, tt.note) || (note == "") != (tt.note == "") {
+			t.Errorf("%v: note %q\n%s", tt.pods, note, text)
+		}
+	}
+}
+
 func TestParseReach(t *testing.T) {
 	t.Parallel()
 	for text, host := range map[string]string{

@@ -1,13 +1,18 @@
 package scaffold
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -177,4 +182,29 @@ func (k Kind) findSample(dir string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// PodLabels are the labels of the operator's Pods by the Deployment of a project; ok is false if there is none.
+func PodLabels(dir string) (labels map[string]string, ok bool, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, manager))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	for in := yaml.NewDecoder(bytes.NewReader(data)); err == nil; {
+		var d struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Metadata struct{ Labels map[string]string }
+				}
+			}
+		}
+		if err = in.Decode(&d); err == nil && d.Kind == "Deployment" {
+			return d.Spec.Template.Metadata.Labels, true, nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, false, nil
+	}
+	return nil, false, fmt.Errorf("%s: %w", manager, err)
 }

@@ -39,3 +39,14 @@ func TestRead_OfAProjectOfOperatorSDK(t *testing.T) {
 		}
 	}
 }
+
+func TestPodLabels_AreThoseOfTheDeployment(t *testing.T) {
+	dir := t.TempDir()
+	if _, ok, err := PodLabels(dir); ok || err != nil {
+		t.Error(ok, err)
+	}
+	must.Get(Write(dir, []File{{Path: manager, Text: "kind: Namespace\n---\nkind: Deployment\nspec: {template: {metadata: {labels: {control-plane: controller-manager}}}}\n"}}, false))(t)
+	if labels, ok, err := PodLabels(dir); !ok || err != nil || labels["control-plane"] != "controller-manager" {
+		t.Error(labels, ok, err)
+	}
+}
