@@ -20,6 +20,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	kubeerrors "k8s.io/kube-openapi/pkg/validation/errors"
+	kubeyaml "sigs.k8s.io/yaml"
 )
 
 // Definition is a version of a kind as its CRD defines it.
@@ -97,8 +98,15 @@ func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, er
 func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]Finding, error) {
 	var all []Finding
 	err := eachDocument(path, func(root *yaml.Node) error {
+		data, err := yaml.Marshal(root)
+		if err == nil {
+			data, err = kubeyaml.YAMLToJSONStrict(data) // booleans, numbers and keys as the API server sees them
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
+		}
 		var object map[string]any
-		if err := root.Decode(&object); err != nil {
+		if err := json.Unmarshal(data, &object); err != nil {
 			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
 		}
 		version, _ := object["apiVersion"].(string)
@@ -106,14 +114,6 @@ func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]
 		d, known := definitions[schema.FromAPIVersionAndKind(version, kind)]
 		if !known || d.schema == nil {
 			return nil
-		}
-		data, err := json.Marshal(object) // numbers and keys as the API server sees them
-		if err != nil {
-			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
-		}
-		object = nil
-		if err := json.Unmarshal(data, &object); err != nil {
-			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
 		}
 		found := func(place, message string) {
 			node := locate(root, strings.FieldsFunc(place, func(r rune) bool { return r == '.' || r == '[' || r == ']' }))
