@@ -16,6 +16,8 @@ import (
 // option is a variable of a role: one of its argument spec, or of its defaults.
 type option struct {
 	Name string
+	// field is that of the CRD which becomes the option; empty for the one that the name gives.
+	field string
 	// file and line are where it is in an argument spec.
 	file string
 	line int

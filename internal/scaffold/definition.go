@@ -54,6 +54,20 @@ func (k Kind) definitionText(old string, s *schema) (text string, breaks, kept [
 	return text, m.breaks, m.kept, err
 }
 
+// specIn is the schema of the spec that the text of a CRD has; nil if it has none.
+func (k Kind) specIn(old string) *yaml.Node {
+	docs, err := documents([]byte(old))
+	if err != nil {
+		return nil // which is said where it is written
+	}
+	for _, root := range docs {
+		if version, err := k.version(root); err == nil && k.defines(root) {
+			return at(at(at(at(version, "schema"), "openAPIV3Schema"), "properties"), "spec")
+		}
+	}
+	return nil
+}
+
 // skeleton is the CRD that there is, or a new one.
 func (k Kind) skeleton(old string) (*yaml.Node, error) {
 	if old == "" {

@@ -41,6 +41,7 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	if k.Finalizer {
 		fixed = map[string]any{"state": nil}
 	}
+	variable.takeFields(options, k.specIn(definition.Text))
 	s := newSchema(options, fixed, variable)
 	s.about = read.about()
 	if source == FromNone {
@@ -170,6 +171,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	if !w.SnakeCaseParameters {
 		variable = nil
 	}
+	variable.takeFields(options, k.specIn(old))
 	s := newSchema(options, fixedVars(w), variable)
 	s.about = read.about()
 	if d.Sample, err = k.sampleText(s, options); err != nil {

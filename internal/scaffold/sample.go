@@ -11,7 +11,7 @@ import (
 func (k Kind) sampleText(s *schema, options []option) (string, error) {
 	spec := mapping()
 	for _, o := range options {
-		field, ok := s.field(o.Name)
+		field, ok := s.field(o)
 		if !ok || at(at(s.spec, "properties"), field) == nil {
 			continue
 		}
@@ -91,7 +91,7 @@ func (s *schema) exampleDict(o option) *yaml.Node {
 	}
 	dict := mapping()
 	for _, inner := range o.Options {
-		if field, ok := s.field(inner.Name); ok && has[inner.Name] {
+		if field, ok := s.field(inner); ok && has[inner.Name] {
 			set(dict, field, s.example(inner))
 		}
 	}

@@ -53,7 +53,7 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 	properties, required := mapping(), sequence()
 	fields := map[string]string{}
 	for _, inner := range o.Options {
-		field, ok := s.field(inner.Name)
+		field, ok := s.field(inner)
 		if !ok {
 			s.note("%s%s: no field of an object becomes this variable; give it another name", path, inner.Name)
 			continue
@@ -77,10 +77,39 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 	return node
 }
 
+// field is the name of the field that becomes an option: the one that a CRD has, or that of
+// the variable.
+func (s *schema) field(o option) (string, bool) {
+	if o.field != "" {
+		return o.field, true
+	}
+	return s.variable.field(o.Name)
+}
+
+// takeFields has options keep the names of the fields that a schema has for them.
+func (v Variable) takeFields(options []option, old *yaml.Node) {
+	properties := at(old, "properties")
+	for i := range options {
+		o := &options[i]
+		field, ok := v.field(o.Name)
+		if !ok {
+			continue
+		}
+		if at(properties, field) == nil && at(properties, o.Name) != nil {
+			o.field, field = o.Name, o.Name
+		}
+		inner := at(properties, field)
+		if items := at(inner, "items"); items != nil {
+			inner = items
+		}
+		v.takeFields(o.Options, inner)
+	}
+}
+
 // field is the name of the field that becomes a variable: in camelCase, as is, or
 // none.
-func (s *schema) field(name string) (string, bool) {
-	if s.variable == nil {
+func (v Variable) field(name string) (string, bool) {
+	if v == nil {
 		return name, true
 	}
 	words := strings.Split(name, "_")
@@ -91,7 +120,7 @@ func (s *schema) field(name string) (string, bool) {
 		}
 	}
 	for _, field := range []string{camel, name} {
-		if s.variable(field) == name {
+		if v(field) == name {
 			return field, true
 		}
 	}

@@ -1,0 +1,31 @@
+package scaffold
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// A field in snake_case becomes the same variable as the one in camelCase: a CRD that has it keeps it.
+func TestDefinition_KeepsFieldsInSnakeCase(t *testing.T) {
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	const spec = "argument_specs: {main: {options: {log_level: {required: true}, a_list: {type: list, elements: dict, options: {log_level: {}, tls_key: {}}}}}}"
+	text := func(old string) (string, string) {
+		t.Helper()
+		options := optionsOf(t, "meta/argument_specs.yml", spec)
+		Variable(extravars.ToSnake).takeFields(options, k.specIn(old))
+		s := newSchema(options, nil, extravars.ToSnake)
+		text, breaks, kept, err := k.definitionText(old, s)
+		if err != nil || len(breaks)+len(kept) > 0 {
+			t.Fatal(err, breaks, kept)
+		}
+		return text, must.Get(k.sampleText(s, options))(t)
+	}
+	first, _ := text("")
+	snake := strings.ReplaceAll(first, "logLevel", "log_level")
+	if again, sample := text(snake); again != snake || !strings.Contains(sample, "  log_level: example\n") || !strings.Contains(again, "tlsKey:") {
+		t.Errorf("%s\nis now\n%s\nwith\n%s", snake, again, sample)
+	}
+}
