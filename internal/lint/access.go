@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,9 +74,13 @@ func Collections(content, requirements string) ([]Finding, error) {
 	var named struct {
 		Collections []yaml.Node
 	}
+	var doc yaml.Node
 	data, err := os.ReadFile(requirements)
 	if err == nil {
-		err = yaml.Unmarshal(data, &named)
+		err = yaml.Unmarshal(data, &doc)
+	}
+	if err == nil && len(doc.Content) > 0 && doc.Content[0].Kind != yaml.SequenceNode { // a list is of roles alone
+		err = doc.Decode(&named)
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -105,23 +108,18 @@ func Collections(content, requirements string) ([]Finding, error) {
 		if rel, err := filepath.Rel(content, path); err != nil || rel != "." && !slices.Contains([]string{"tasks", "handlers"}, strings.Split(filepath.ToSlash(rel), "/")[0]) {
 			return err
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		lines := bufio.NewScanner(f)
-		for n := 1; lines.Scan(); n++ {
-			if m := module.FindStringSubmatch(lines.Text()); m != nil && !slices.Contains(required, m[2]) && !slices.Contains(provided, m[1]) {
+		text, err := os.ReadFile(path)
+		for i, line := range strings.Split(string(text), "\n") {
+			if m := module.FindStringSubmatch(line); m != nil && !slices.Contains(required, m[2]) && !slices.Contains(provided, m[1]) {
 				required = append(required, m[2])
 				all = append(all, Finding{
-					Rule: NotRequired, Severity: Warning, File: path, Line: n,
+					Rule: NotRequired, Severity: Warning, File: path, Line: i + 1,
 					Message: fmt.Sprintf("%s does not name the collection %s", requirements, m[2]),
 					Hint:    "add it to the collections of " + requirements,
 				})
 			}
 		}
-		return lines.Err()
+		return err
 	})
 	return all, err
 }
