@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // deployment makes values of what differs from cluster to cluster.
@@ -28,23 +30,45 @@ func (c *charter) deployment(o object) error {
 	delete(container, "resources")
 	container[c.block("resources:", "  {{- toYaml .Values.resources | nindent +2 }}")] = ""
 	volumes, _ := pod["volumes"].([]any)
-	if len(volumes) != 1 {
+	if len(volumes) > 1 {
 		return errors.New("it has more than the one volume that the chart knows")
 	}
-	volume, ok := volumes[0].(map[string]any)
-	if !ok {
-		return errors.New("its volume is not an object")
+	for _, v := range volumes { // projects of operator-sdk have none
+		volume, ok := v.(map[string]any)
+		if !ok {
+			return errors.New("its volume is not an object")
+		}
+		work := object(volume).part("emptyDir")
+		work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
+		work[c.block("{{- with .Values.work.medium }}", "medium: {{ . }}", "{{- end }}")] = ""
 	}
-	work := object(volume).part("emptyDir")
-	work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
-	work[c.block("{{- with .Values.work.medium }}", "medium: {{ . }}", "{{- end }}")] = ""
 	if err := c.arguments(container); err != nil {
 		return err
 	}
+	return c.environment(container)
+}
+
+// watchNamespace is the variable with the namespaces that are watched.
+const watchNamespace = "WATCH_NAMESPACE"
+
+// environment leaves the namespaces to a value, without which the variable is as it was, and
+// adds the variables of another one.
+func (c *charter) environment(container map[string]any) error {
 	env, _ := container["env"].([]any)
-	container["env"] = append(env,
-		c.block("{{- with .Values.watchNamespaces }}", "- name: WATCH_NAMESPACE", `  value: {{ join "," . | quote }}`, "{{- end }}"),
-		c.items("env"))
+	isWatched := func(v any) bool {
+		variable, _ := v.(map[string]any)
+		return variable["name"] == watchNamespace
+	}
+	lines := []string{"{{- with .Values.watchNamespaces }}", "- name: " + watchNamespace, `  value: {{ join "," . | quote }}`}
+	if i := slices.IndexFunc(env, isWatched); i >= 0 {
+		own, err := yaml.Marshal(env[i : i+1])
+		if err != nil {
+			return err
+		}
+		lines = slices.Concat(lines, []string{"{{- else }}"}, strings.Split(strings.TrimSpace(string(own)), "\n"))
+	}
+	env = slices.DeleteFunc(slices.Clone(env), isWatched)
+	container["env"] = append(env, c.block(append(lines, "{{- end }}")...), c.items("env"))
 	return nil
 }
 

@@ -92,17 +92,19 @@ func nameOf(objects []object) (naming, error) {
 	return naming{}, errors.New("there is no Deployment PREFIX-" + deploymentName + "; give what \"kubectl kustomize\" makes of config/default or config/manifests")
 }
 
-// operator is the container of the Deployment.
+// operator is the container of the Deployment: the one that it has, or the one called manager.
 func operator(deployment object) (map[string]any, error) {
 	containers, _ := deployment.at("spec", "template", "spec", "containers").([]any)
-	if len(containers) != 1 {
-		return nil, fmt.Errorf("deployment %s has %d containers; one is expected", deployment.name(), len(containers))
+	for _, c := range containers {
+		container, ok := c.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("deployment %s: its container is not an object", deployment.name())
+		}
+		if len(containers) == 1 || container["name"] == "manager" {
+			return container, nil
+		}
 	}
-	container, ok := containers[0].(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("deployment %s: its container is not an object", deployment.name())
-	}
-	return container, nil
+	return nil, fmt.Errorf("deployment %s has %d containers; one is expected, or one with the name manager", deployment.name(), len(containers))
 }
 
 // strings of a list.

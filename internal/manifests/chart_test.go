@@ -1,0 +1,40 @@
+package manifests
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// Projects of operator-sdk have a proxy for metrics beside the operator, no volume, and may say which namespace is watched.
+func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
+	t.Parallel()
+	const stream = `
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: shop-controller-manager, namespace: shop, labels: {app.kubernetes.io/name: shop}}, spec: {template: {spec: {
+  containers: [{name: kube-rbac-proxy, image: proxy}, {name: manager, image: shop, args: [--metrics-bind-address=127.0.0.1:8080], env: [
+    {name: WATCH_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}, {name: OTHER, value: a}]}]}}}}
+`
+	files := must.Get(Chart([]byte(stream), "0.1.0", nil, false))(t)
+	text := string(files["templates/deployment-controller-manager.yaml"])
+	for _, want := range []string{"- image: proxy\n", `
+        - name: OTHER
+          value: a
+        {{- with .Values.watchNamespaces }}
+        - name: WATCH_NAMESPACE
+          value: {{ join "," . | quote }}
+        {{- else }}
+        - name: WATCH_NAMESPACE
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.namespace
+        {{- end }}
+`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if _, err := Chart([]byte(strings.Replace(stream, "name: manager", "name: other", 1)), "0.1.0", nil, false); err == nil || !strings.Contains(err.Error(), "or one with the name manager") {
+		t.Error(err)
+	}
+}
