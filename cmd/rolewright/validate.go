@@ -164,7 +164,7 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	if err != nil || v.Valid {
 		return err
 	}
-	if _, err := os.Stat(file); err != nil {
+	if _, err := os.ReadFile(file); err != nil {
 		return usage(errInvalid)
 	}
 	return errInvalid
