@@ -27,6 +27,7 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 		want            string // in what is printed
 	}{
 		"a project with kinds":           {"Makefile", "VERSION ?= 0.1.0", "VERSION ?= 0.2.0", "init --domain example.com --name shop", 0, "it is a project already"},
+		"no domain":                      {"PROJECT", "domain: example.com\nlayout", "layout", "init", 0, "it is a project already"},
 		"a directory for watches":        {"dir/x", "", "x", "validate dir", 2, "is a directory; name the file in it, such as dir/watches.yaml"},
 		"another domain":                 {"Makefile", "0.1.0", "0.2.0", "init --domain other.com --name shop --force", 2, `PROJECT is of "shop" in the domain "example.com"`},
 		"a manifest that differs":        {viewer, "[get, list, watch]", "[get]", api(""), 2, "-    verbs: [get]\n+    verbs: [get, list, watch]\n"},
