@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,6 +44,9 @@ func (l *layouts) UnmarshalYAML(node *yaml.Node) error {
 	}
 	return node.Decode((*[]string)(l))
 }
+
+// Site is the domain, or one to be replaced where the project has none.
+func (p Project) Site() string { return cmp.Or(p.Domain, "example.com") }
 
 // Content is what the image has beside watches.yaml.
 func (p Project) Content() []string {

@@ -25,6 +25,11 @@ func TestRead_OfAProjectOfOperatorSDK(t *testing.T) {
 	}
 	k.Group = "web.example.com"
 	must.Do(t, k.Validate())
+	for _, f := range must.Get(p.Files())(t) {
+		if strings.HasSuffix(f.Path, ".clusterserviceversion.yaml") && !strings.Contains(f.Text, " https://example.com\n") {
+			t.Errorf("no site in\n%s", f.Text)
+		}
+	}
 	p = k.addTo(p)
 	if f := must.Get(p.file())(t); k.FullGroup() != "web.example.com" || strings.Contains(f.Text, "domain") {
 		t.Errorf("%s in\n%s", k.FullGroup(), f.Text)
