@@ -159,7 +159,7 @@ func TestChart_TakesOver(t *testing.T) {
 	must.Get(secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "from"}, StringData: map[string]string{"from": "the-secret"}}, metav1.CreateOptions{}))(t)
 	helm := func(args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), append(args, "--namespace", s.namespace)...)
+		cmd := process(t, absolute(t, "bin/tools/helm"), append(args, "--namespace", s.namespace)...)
 		cmd.Env = s.env
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("helm %v: %v\n%s", args, err, out)
@@ -247,7 +247,7 @@ func TestChart_BadInput(t *testing.T) {
 	must.Get(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "taken"}}, metav1.CreateOptions{}))(t)
 	s.write("other/Chart.yaml", "apiVersion: v2\nname: other\nversion: 0.1.0\n")
 	s.write("other/templates/a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: others}}\n")
-	helm := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), "install", "clash", filepath.Join(s.dir, "other"), "--namespace", s.namespace)
+	helm := process(t, absolute(t, "bin/tools/helm"), "install", "clash", filepath.Join(s.dir, "other"), "--namespace", s.namespace)
 	helm.Env = s.env
 	if out, err := helm.CombinedOutput(); err != nil {
 		t.Fatalf("helm: %v\n%s", err, out)

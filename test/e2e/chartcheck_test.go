@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -19,7 +18,7 @@ func TestChart_Check(t *testing.T) {
 	s, k, o, client := chartStage(t, "mode: check")
 	maps := client.CoreV1().ConfigMaps(s.namespace)
 	for name, size := range map[string]string{"upgrade": "3", "drift": "4"} {
-		helm := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), "install", name, absolute(t, "test/e2e/testdata/kettle"), "--set", "size="+size, "--namespace", s.namespace)
+		helm := process(t, absolute(t, "bin/tools/helm"), "install", name, absolute(t, "test/e2e/testdata/kettle"), "--set", "size="+size, "--namespace", s.namespace)
 		helm.Env = s.env
 		if out, err := helm.CombinedOutput(); err != nil {
 			t.Fatalf("helm: %v\n%s", err, out)

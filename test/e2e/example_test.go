@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ type molecule struct {
 func (m molecule) play(name string) string {
 	t := m.stage.t
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "ansible-playbook", "molecule/local/"+name+".yml")
+	cmd := process(t, "ansible-playbook", "molecule/local/"+name+".yml")
 	cmd.Dir, cmd.Env = absolute(t), m.env
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
@@ -167,7 +166,7 @@ func checkRecord(t *testing.T, s *stage, record string, shipped []rbacv1.PolicyR
 	if info, err := os.Stat(record); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the record is not its owner's alone: %v, %v", info, err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary(t), "generate", "rbac", "--scan=false", "--offline", "--api-calls="+record)
+	cmd := process(t, binary(t), "generate", "rbac", "--scan=false", "--offline", "--api-calls="+record)
 	cmd.Dir, cmd.Env = s.dir, s.env
 	out, err := cmd.Output()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -161,7 +160,7 @@ func TestHistory(t *testing.T) {
 	tool(5, "get", "runs", "--result", "failed")
 
 	// Another run is followed, while it happens.
-	follow := exec.Command(binary(t), append([]string{"logs", object, "-f"}, as...)...)
+	follow := process(t, binary(t), append([]string{"logs", object, "-f"}, as...)...)
 	follow.Dir, follow.Env = s.dir, s.env
 	path := filepath.Join(t.TempDir(), "followed")
 	out := must.Get(os.Create(path))(t)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +36,7 @@ func TestCluster_UpAndDown(t *testing.T) {
 	if again := s.tool(0, "cluster", "up", dir); again != up {
 		t.Errorf("called again, up prints %s", again)
 	}
-	kubectl := exec.Command(absolute(t, "bin", "tools", "kubectl"), "--kubeconfig="+kubeconfig, "create", "namespace", "mine")
+	kubectl := process(t, absolute(t, "bin", "tools", "kubectl"), "--kubeconfig="+kubeconfig, "create", "namespace", "mine")
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,7 +89,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 		plain.awaitReady("good")
 		scrape()
 	}
-	cmd := exec.CommandContext(t.Context(), promcheck, append([]string{
+	cmd := process(t, promcheck, append([]string{
 		"-rules", absolute(t, "config/prometheus/rules.yaml"), "-dashboard", absolute(t, "config/grafana/overview.json"),
 		"-dashboard", absolute(t, "config/grafana/kind.json"), "-dashboard", absolute(t, "config/grafana/process.json"),
 	}, scrapes...)...)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -196,7 +195,7 @@ func (s *scenario) play(step string, args ...string) string {
 		playbook = step + ".yml"
 	}
 	args = append([]string{"--inventory", filepath.Join(s.ephemeral, "inventory")}, args...)
-	cmd := exec.CommandContext(s.t.Context(), "ansible-playbook", append(args, filepath.Join(s.dir(), playbook))...)
+	cmd := process(s.t, "ansible-playbook", append(args, filepath.Join(s.dir(), playbook))...)
 	cmd.Dir, cmd.Env = s.dir(), s.env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -216,7 +215,7 @@ func (s *scenario) dependency() {
 		s.t.Fatalf("requirements: %d collections, %v", len(requirements.Collections), err)
 	}
 	for _, collection := range requirements.Collections {
-		list := exec.CommandContext(s.t.Context(), "ansible-galaxy", "collection", "list", collection.Name)
+		list := process(s.t, "ansible-galaxy", "collection", "list", collection.Name)
 		list.Env = s.env
 		if out, err := list.CombinedOutput(); err != nil || !strings.Contains(string(out), collection.Name) {
 			s.t.Fatalf("%s is not installed: %v\n%s", collection.Name, err, out)

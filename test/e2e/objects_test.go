@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -72,7 +71,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	says(tool(0, "wait", called, "--for=condition=Ready"), called+" condition met")
 
 	// It is watched from here on.
-	watch := exec.Command(binary(t), append([]string{"get", "objects", called, "-w"}, in...)...)
+	watch := process(t, binary(t), append([]string{"get", "objects", called, "-w"}, in...)...)
 	watch.Dir, watch.Env = s.dir, s.env
 	seen := must.Get(watch.StdoutPipe())(t)
 	must.Do(t, watch.Start())
@@ -152,7 +151,7 @@ func TestQueue_IsListed(t *testing.T) {
 	list := func(name string, want int, words ...string) {
 		t.Helper()
 		testenv.Eventually(t, name, func(context.Context) error {
-			cmd := exec.Command(binary(t), append([]string{"get", "queue", k.gvk.Kind, "-n", s.namespace}, as...)...)
+			cmd := process(t, binary(t), append([]string{"get", "queue", k.gvk.Kind, "-n", s.namespace}, as...)...)
 			cmd.Dir, cmd.Env = s.dir, s.env
 			out, _ := cmd.CombinedOutput() // the exit code says it
 			if code := cmd.ProcessState.ExitCode(); code != want {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,13 +21,22 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
+// process is one that ends after ten minutes at the latest: one that hangs fails its test, and no other.
+func process(t testing.TB, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Minute // of children that have its output
+	return cmd
+}
+
 // client is a process of a program that talks to the API server with a kubeconfig.
 func (s *stage) client(kubeconfig, name string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	if name == "kubectl" || name == "helm" {
 		name = absolute(s.t, "bin", "tools", name)
 	}
-	cmd := exec.CommandContext(s.t.Context(), name, args...)
+	cmd := process(s.t, name, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(s.env[:len(s.env):len(s.env)], "KUBECONFIG="+kubeconfig, "K8S_AUTH_KUBECONFIG="+kubeconfig)
 	return cmd
@@ -121,7 +131,7 @@ print("done")
 // ansiblePython is the interpreter that Ansible runs with, whose packages are those of modules.
 func ansiblePython(t *testing.T) string {
 	t.Helper()
-	out := must.Get(exec.CommandContext(t.Context(), "ansible-playbook", "--version").Output())(t)
+	out := must.Get(process(t, "ansible-playbook", "--version").Output())(t)
 	found := regexp.MustCompile(`python version = .*\((/[^)]+)\)`).FindSubmatch(out)
 	if found == nil {
 		t.Fatalf("ansible-playbook does not say which Python it uses:\n%s", out)

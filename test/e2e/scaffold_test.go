@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ import (
 // tool runs the program in the stage's project, and returns its standard output.
 func (s *stage) tool(want int, args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(binary(s.t), args...)
+	cmd := process(s.t, binary(s.t), args...)
 	cmd.Dir, cmd.Env = s.dir, s.env
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
@@ -102,7 +101,7 @@ func (s *stage) sample(k kind, path string) object {
 // molecule plays a part of the project's scenario, as molecule does, and returns its output.
 func (s *stage) molecule(part string) string {
 	s.t.Helper()
-	cmd := exec.Command("ansible-playbook", "-e", "sample_namespace="+s.namespace, "molecule/default/"+part+".yml")
+	cmd := process(s.t, "ansible-playbook", "-e", "sample_namespace="+s.namespace, "molecule/default/"+part+".yml")
 	cmd.Dir = s.dir
 	cmd.Env = append(cleanEnvironment(), "KUBECONFIG="+testenv.Kubeconfig(s.t, s.cfg))
 	out, err := cmd.CombinedOutput()

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,7 +102,7 @@ func (s *stage) encrypted(text string) string {
 	needAnsible(s.t)
 	path := filepath.Join(s.t.TempDir(), "text")
 	must.Do(s.t, os.WriteFile(path, []byte(text), 0o600))
-	cmd := exec.CommandContext(s.t.Context(), "ansible-vault", "encrypt", "--vault-id", "prod@"+filepath.Join(s.dir, "password"), path)
+	cmd := process(s.t, "ansible-vault", "encrypt", "--vault-id", "prod@"+filepath.Join(s.dir, "password"), path)
 	cmd.Env = s.env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.t.Fatalf("encrypt: %v\n%s", err, out)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -31,7 +30,7 @@ func TestTemplate_ShowsWhatARunGets(t *testing.T) {
 
 	s.write("it.yaml", "apiVersion: "+k.gvk.GroupVersion().String()+"\nkind: "+k.gvk.Kind+
 		"\nmetadata: {name: it, namespace: "+s.namespace+"}\nspec: {logLevel: '{{ debug }}', password: correct horse battery}\n")
-	cmd := exec.Command(binary(t), "template", "-f", "it.yaml", "-o", "json")
+	cmd := process(t, binary(t), "template", "-f", "it.yaml", "-o", "json")
 	cmd.Dir, cmd.Env = s.dir, s.env
 	out := must.Get(cmd.Output())(t)
 	if strings.Contains(string(out), "correct horse") {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"strings"
 	"syscall"
 
@@ -24,7 +23,7 @@ import (
 // ui starts rolewright ui, and returns the address of its page.
 func (s *stage) ui(args []string) (address string, end func()) {
 	s.t.Helper()
-	ui := exec.Command(binary(s.t), append([]string{"ui"}, args...)...)
+	ui := process(s.t, binary(s.t), append([]string{"ui"}, args...)...)
 	ui.Dir, ui.Env, ui.Stderr = s.dir, s.env, s.t.Output()
 	out := must.Get(ui.StdoutPipe())(s.t)
 	must.Do(s.t, ui.Start())

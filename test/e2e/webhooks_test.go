@@ -23,7 +23,7 @@ func (s *stage) applied(manifests string) {
 	s.t.Helper()
 	kubeconfig := s.env[slices.IndexFunc(s.env, func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") })]
 	kubectl := func(args ...string) *exec.Cmd {
-		cmd := exec.Command(absolute(s.t, "bin", "tools", "kubectl"), args...)
+		cmd := process(s.t, absolute(s.t, "bin", "tools", "kubectl"), args...)
 		cmd.Env, cmd.Stdin = append(cleanEnvironment(), kubeconfig), strings.NewReader(manifests)
 		return cmd
 	}
