@@ -1,12 +1,33 @@
 package content
 
 import (
+	"errors"
+	"io"
 	"iter"
 	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 )
+
+// Documents are the roots of the documents of a YAML text, without empty ones. An error is the last.
+func Documents(text string) iter.Seq2[*yaml.Node, error] {
+	return func(yield func(*yaml.Node, error) bool) {
+		for in := yaml.NewDecoder(strings.NewReader(text)); ; {
+			var doc yaml.Node
+			err := in.Decode(&doc)
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield(nil, err)
+				return
+			case len(doc.Content) > 0 && !yield(doc.Content[0], nil):
+				return
+			}
+		}
+	}
+}
 
 // Literal is a scalar without expressions.
 func Literal(n *yaml.Node) (string, bool) {

@@ -246,13 +246,10 @@ func keyOf(node *yaml.Node, key string) *yaml.Node {
 
 // asserts compares what kuttl and chainsaw assert of objects, which may be in steps.
 func (r *reporter) asserts(text string) {
-	in := yaml.NewDecoder(strings.NewReader(text))
-	for {
-		var doc yaml.Node
-		if err := in.Decode(&doc); err != nil {
-			return // the end, or what is no YAML for others either
+	for doc, err := range content.Documents(text) {
+		if err == nil { // else it is no YAML for others either
+			r.asserted(doc, 0)
 		}
-		r.asserted(&doc, 0)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"gopkg.in/yaml.v3"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/text"
 )
 
@@ -121,16 +120,12 @@ func stillReads(path, text string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
 		return nil
 	}
-	in := yaml.NewDecoder(strings.NewReader(text))
-	for {
-		var doc yaml.Node
-		if err := in.Decode(&doc); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+	for _, err := range content.Documents(text) {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // Made tells about a step that was made.

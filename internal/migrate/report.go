@@ -12,6 +12,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/lint"
 )
 
@@ -278,20 +279,12 @@ func (r *reporter) manifests(text string) {
 		r.template(text, errors.New("it is a template"))
 		return
 	}
-	in := yaml.NewDecoder(strings.NewReader(text))
-	for {
-		var doc yaml.Node
-		err := in.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			return
-		}
+	for doc, err := range content.Documents(text) {
 		if err != nil {
 			r.template(text, err)
 			return
 		}
-		if len(doc.Content) > 0 {
-			r.object(text, doc.Content[0])
-		}
+		r.object(text, doc)
 	}
 }
 

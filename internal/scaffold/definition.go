@@ -1,11 +1,9 @@
 package scaffold
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -91,17 +89,15 @@ func (k Kind) skeleton(old string) (*yaml.Node, error) {
 
 // documents are those of a file that are not empty.
 func documents(data []byte) (all []*yaml.Node, err error) {
-	for in := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var doc yaml.Node
-		if err := in.Decode(&doc); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
+	for doc, err := range content.Documents(string(data)) {
+		if err != nil {
 			return nil, err
 		}
-		if len(doc.Content) > 0 && doc.Content[0].Tag != "!!null" {
-			all = append(all, doc.Content[0])
+		if doc.Tag != "!!null" {
+			all = append(all, doc)
 		}
 	}
+	return all, nil
 }
 
 // defines tells whether a document is the CRD of the kind.
