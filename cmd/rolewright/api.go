@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -122,20 +121,10 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 			Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 			MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx }, // which ends the streams
 		}
-		stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
-		defer stopped()
-		var serving sync.WaitGroup
-		failed := make([]error, len(listeners))
-		for i, l := range listeners {
-			serving.Go(func() {
-				defer func() { _ = server.Close() }() // and the other one ends
-				if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-					failed[i] = fmt.Errorf("serve the history: %w", err)
-				}
-			})
+		if err := serveUntil(ctx, server, listeners...); err != nil {
+			return fmt.Errorf("serve the history: %w", err)
 		}
-		serving.Wait()
-		return errors.Join(failed...)
+		return nil
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/rolewright/rolewright/controller"
@@ -62,15 +63,25 @@ func (p *probes) serve(ctx context.Context) error {
 		mux.Handle(path+"/", handler)
 	}
 	server := &http.Server{Handler: mux, MaxHeaderBytes: 1 << 16, IdleTimeout: 90 * time.Second, ReadHeaderTimeout: 30 * time.Second}
-	ended := make(chan struct{})
-	defer context.AfterFunc(ctx, func() {
-		defer close(ended)
-		_ = server.Close() // a probe that is cut short means nothing any more
-	})()
-	if err := server.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := serveUntil(ctx, server, p.listener); err != nil {
 		return fmt.Errorf("serve health probes: %w", err)
 	}
-	<-ended
+	return nil
+}
+
+// serveUntil serves until ctx ends, which cuts what is in progress, or until one of the listeners fails.
+func serveUntil(ctx context.Context, server *http.Server, listeners ...net.Listener) error {
+	serving, ctx := errgroup.WithContext(ctx)
+	serving.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	for _, l := range listeners {
+		serving.Go(func() error { return server.Serve(l) })
+	}
+	if err := serving.Wait(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

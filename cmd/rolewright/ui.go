@@ -81,9 +81,7 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int, acts bool) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "http://%s%s\n", host, base)
 	fmt.Fprintln(cmd.ErrOrStderr(), "Open this address in a browser. Ctrl-C ends it.")
-	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stopped()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := serveUntil(ctx, server, listener); err != nil {
 		return fmt.Errorf("serve the page: %w", err)
 	}
 	return nil

@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // Clients are on the same machine and send one small request: a client that
@@ -19,8 +22,8 @@ const (
 )
 
 // Serve answers POST /metrics on l until ctx is done, and returns nil when the
-// requests in progress have been answered; slow ones delay that by some seconds,
-// never longer. Any other end of the listener is an error. It closes l.
+// requests in progress have been answered. The timeouts end slow ones: there is no
+// other deadline. Any other end of the listener is an error. It closes l.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", h)
@@ -33,20 +36,9 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 	}
 	h.opts.Log.Info("Starting to serve metrics listener", "address", l.Addr().String())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-served:
-	}
-	// No deadline: the time that each request has is one. What it returns is
-	// the listener's, and who serves has that.
-	_ = server.Shutdown(context.WithoutCancel(ctx))
-	if err != nil {
+	serving := manager.Server{Name: "metrics of roles", Server: server, Listener: l}
+	if err := serving.Start(log.IntoContext(ctx, h.opts.Log.V(1))); err != nil {
 		return fmt.Errorf("serve user metrics: %w", err)
 	}
-	_ = <-served // http.ErrServerClosed, which says what is known
 	return nil
 }
