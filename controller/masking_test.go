@@ -75,7 +75,7 @@ func TestLiterals_AreNamesWithoutTemplatesInTheContent(t *testing.T) {
 	dir := t.TempDir()
 	tasks, outside := filepath.Join(dir, "roles", "a", "tasks", "main.yml"), filepath.Join(dir, "elsewhere.yml")
 	playbook := filepath.Join(dir, "playbooks", "play.yml")
-	for path, text := range map[string]string{
+	must.Write(t, "", map[string]string{
 		tasks: `- name: Wait for the managed DB
   debug: {msg: managed}
 - name: Create {{ user }}
@@ -92,10 +92,7 @@ func TestLiterals_AreNamesWithoutTemplatesInTheContent(t *testing.T) {
 		outside:  "- name: Wait for the managed DB\n",
 		playbook: "- name: Serve the managed DB\n  hosts: all\n  tasks:\n    - name: Wait\n- name: Serve {{ it }}\n",
 		filepath.Join(dir, "roles", "a", "tasks", "broken.yml"): "- name: {{ x }}\n",
-	} {
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	})
 	must.Do(t, os.Symlink(outside, filepath.Join(dir, "roles", "a", "tasks", "link.yml")))
 	l := newLiterals(fingerprint.Roots{Trees: []string{filepath.Join(dir, "roles", "a")}, Playbooks: []string{playbook}})
 	for _, tc := range []struct {

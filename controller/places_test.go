@@ -261,13 +261,9 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	t.Parallel()
 	const limit, need = 1000 << 20, 600 << 20
 	root := t.TempDir() // a limit that the machine of the test does not have
-	for path, text := range map[string]string{
+	must.Write(t, root, map[string]string{
 		"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": fmt.Sprint(limit), "sys/fs/cgroup/memory.current": fmt.Sprint(50 << 20),
-	} {
-		path = filepath.Join(root, path)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	})
 	cfg, c, gvk, ns := installed(t)
 	end := make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {

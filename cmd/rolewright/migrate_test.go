@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/internal/migrate"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // ofEachRule is a project in ansible-operator's layout that has one of each difference
@@ -74,14 +75,7 @@ spec:
 func writeProject(t *testing.T, files map[string]string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	for path, text := range files {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must.Write(t, ".", files)
 }
 
 var headOfDifference = regexp.MustCompile(`(?m)^\S+: (?:blocked|change|different|better|unread): .*$`)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // withChartProgram puts a program with the name of that which runs charts in PATH.
@@ -35,15 +36,7 @@ func shopChart() map[string]string {
 func writeChart(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for path, text := range shopChart() {
-		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must.Write(t, dir, shopChart())
 	return dir
 }
 

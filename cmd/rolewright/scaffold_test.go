@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // treeText is what there is in a directory: each file with its name above its text.
@@ -46,17 +48,10 @@ func TestScaffold_Golden(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	for path, text := range map[string]string{
+	must.Write(t, ".", map[string]string{
 		"roles/cache/tasks/main.yml":    "---\n- name: Nothing\n  ansible.builtin.debug:\n",
 		"roles/cache/defaults/main.yml": "---\n# How many.\nsize: 3\nmodes: [a]\nanything:\n_own: 1\n",
-	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	commands := []string{
 		"init --domain example.com --name web-operator",
 		"create api --group web --version v1 --kind Site --finalizer",

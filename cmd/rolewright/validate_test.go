@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,7 +20,7 @@ import (
 func validateProject(t *testing.T, watchesFile string) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{
+	must.Write(t, dir, map[string]string{
 		"watches.yaml":                 watchesFile,
 		"roles/good/tasks/main.yml":    "- ansible.builtin.debug: {msg: hi}\n",
 		"roles/bad/tasks/main.yml":     "- name: two actions\n  ansible.builtin.debug: {msg: hi}\n  ansible.builtin.command: ls\n",
@@ -32,11 +31,7 @@ func validateProject(t *testing.T, watchesFile string) {
 		"crds/patches/patch.yaml":                                    "- op: add\n  path: /x\n", "crds/templates/crd.yaml": "kind: {{ kind }}\n",
 		"crds/open.yaml": definition("Open", "{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {imageName: {type: string}}}") +
 			"---\n" + definition("Closed", "{type: object, properties: {imageName: {type: string}}}"),
-	} {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	}
+	})
 	t.Chdir(dir)
 }
 

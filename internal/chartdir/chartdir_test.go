@@ -42,10 +42,7 @@ const about = "name: shop\ndescription: A\n  shop.\n"
 func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for path, text := range map[string]string{"Chart.yaml": about, "values.yaml": "a: 1\n", "templates/a.yaml": "x", ".git/config": "no"} {
-		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700))
-		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
-	}
+	must.Write(t, dir, map[string]string{"Chart.yaml": about, "values.yaml": "a: 1\n", "templates/a.yaml": "x", ".git/config": "no"})
 	c := must.Get(Read(dir))(t)
 	if c.Name != "shop" || c.Description != "A shop." || string(c.File("values.yaml")) != "a: 1\n" || c.File("none") != nil {
 		t.Errorf("the chart is %+v", c)

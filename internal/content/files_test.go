@@ -1,7 +1,6 @@
 package content
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,7 +11,7 @@ import (
 
 func TestFiles_AreThoseOfLiteralAbsolutePaths(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{
+	must.Write(t, dir, map[string]string{
 		"site.yml": `- hosts: localhost
   vars_files: [/etc/app/a.yml, [/etc/app/b.yml, "/etc/{{ x }}.yml"], vars/beside.yml]
   vars: {motd: "{{ lookup('file', '/etc/app/motd') }}"}
@@ -32,10 +31,7 @@ func TestFiles_AreThoseOfLiteralAbsolutePaths(t *testing.T) {
 		"roles/one/tasks/later.yml":   "- debug: {msg: \"{{ lookup('template', '/etc/app/h.j2') }}\"}\n",
 		"roles/one/defaults/main.yml": "i: \"{{ lookup('file', '/etc/app/i') }}\"\n",
 		"roles/one/vars/main.yml":     "not: [yaml\n",
-	} {
-		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	})
 	want := []string{
 		"/etc/app/a.yml", "/etc/app/b.yml", "/etc/app/c.yml", "/etc/app/d.yml", "/etc/app/f.j2", "/etc/app/g", "/etc/app/h.j2", "/etc/app/i",
 		"/etc/app/motd", "/etc/app/vars.d",

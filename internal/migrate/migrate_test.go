@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // known is a Rolewright that knows one flag and one reserved name.
@@ -29,18 +31,10 @@ func known() Options {
 func changed(t testing.TB, file, text string) (string, string) {
 	t.Helper()
 	dir := t.TempDir()
-	for path, text := range map[string]string{
+	must.Write(t, dir, map[string]string{
 		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: .}\n",
 		file:           text,
-	} {
-		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	p, err := NewPlan(dir, Safe, known())
 	if err != nil {
 		t.Fatal(err)

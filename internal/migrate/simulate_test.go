@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -32,18 +33,10 @@ func TestSimulate_JudgesRecordedRunsByBothRules(t *testing.T) {
 	differ := 0
 	for name, run := range runs {
 		dir := filepath.Join(root, kind+name)
-		for file, text := range map[string]string{
+		must.Write(t, dir, map[string]string{
 			"project/site.yml": run.playbook,
 			"inventory/hosts":  "localhost ansible_connection=local\ngone ansible_host=127.0.0.1 ansible_port=1 ansible_connection=ssh ansible_ssh_executable=/bin/false\n",
-		} {
-			path := filepath.Join(dir, file)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		})
 		out, _ := exec.CommandContext(t.Context(), "ansible-runner", "run", dir, "-p", "site.yml", "-i", "7").CombinedOutput()
 		if _, err := os.Stat(filepath.Join(dir, "artifacts/7/rc")); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)

@@ -1,7 +1,6 @@
 package rolevars
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 func TestOf_NamesWhatTheFilesSet(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{
+	must.Write(t, dir, map[string]string{
 		"roles/web/tasks/main.yml": `
 - command: "true"
   register: result
@@ -43,11 +42,7 @@ func TestOf_NamesWhatTheFilesSet(t *testing.T) {
   - ansible.builtin.include_tasks: {file: "{{ dynamic }}.yml"}
 `,
 		"more.yml": "- debug: {}\n  register: included\n- include_tasks: more.yml\n",
-	} {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	})
 	far := []string{filepath.Join(dir, "elsewhere")}
 	for _, tt := range []struct {
 		playbook, role string

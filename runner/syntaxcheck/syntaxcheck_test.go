@@ -101,11 +101,7 @@ Origin: /p/vf.yml
 func project(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
-	}
+	must.Write(t, dir, files)
 	return dir
 }
 

@@ -276,7 +276,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 	o := options(t)
 	r, _ := start(t, o)
 	dir := t.TempDir()
-	for path, text := range map[string]string{
+	must.Write(t, dir, map[string]string{
 		"first/filter_plugins/leak.py": "import os, sys, tempfile, locale, signal, socket, logging\n" +
 			"os.environ['LEAKED'] = 'x'; os.umask(0o777); os.chdir('/'); sys.path.append('/leaked'); socket.setdefaulttimeout(77)\n" +
 			"tempfile.tempdir = '/leaked'; logging.root.addHandler(logging.NullHandler()); signal.signal(signal.SIGUSR2, lambda *_: None)\n" +
@@ -290,11 +290,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 			"class FilterModule:\n    def filters(self):\n        return {'look': lambda x: ' '.join(map(str, [os.environ.get('LEAKED'), oct(os.umask(0o022)), os.getcwd() == '/', '/leaked' in sys.path," +
 			" socket.getdefaulttimeout(), tempfile.gettempdir() == '/leaked', len(logging.root.handlers), signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL," +
 			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked'), multiprocessing.current_process().authkey == key]))}\n",
-	} {
-		path = filepath.Join(dir, path)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	})
 	content := func(name, expression string) runner.Request {
 		req := request(t, "")
 		req.Content.Playbook = filepath.Join(dir, name, req.ID+".yml")

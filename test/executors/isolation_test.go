@@ -24,11 +24,7 @@ const nowhere = "http://nowhere.invalid"
 func project(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
-	}
+	must.Write(t, dir, files)
 	return dir
 }
 

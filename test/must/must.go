@@ -3,6 +3,8 @@
 package must
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +24,16 @@ func Get[T any](value T, err error) func(t testing.TB) T {
 		t.Helper()
 		Do(t, err)
 		return value
+	}
+}
+
+// Write writes the texts of files, by their paths in dir, and makes the directories that they are in.
+func Write(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	for path, text := range files {
+		path = filepath.Join(dir, path)
+		Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 }
 
