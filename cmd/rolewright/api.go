@@ -112,7 +112,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	handler.Handle("/", served)
 	if op.ui {
 		handler.Handle(operatorpage.Base, operatorpage.New(operatorpage.Options{
-			API: served, Cluster: op.cluster.config, Kinds: kinds, Hosts: op.uiHosts, Actions: op.uiActions, Log: op.log.WithName("page"),
+			API: served, Address: "http://" + listeners[0].Addr().String(), Cluster: op.cluster.config, Kinds: kinds, Hosts: op.uiHosts, Actions: op.uiActions, Log: op.log.WithName("page"),
 			Objects: act.Of,
 		}))
 	}

@@ -33,6 +33,8 @@ const (
 // Options are those of [New].
 type Options struct {
 	API *api.Server
+	// Address is where API is served: http://127.0.0.1:6791.
+	Address string
 	// Cluster is how the API server is reached. Its credentials are not used.
 	Cluster *rest.Config
 	// Kinds are those of which objects are shown.
@@ -50,6 +52,7 @@ type Options struct {
 type server struct {
 	Options
 	cluster *rest.Config
+	client  *http.Client
 	page    *page.Server // for readers that are not known yet
 	limits  *limits
 }
@@ -60,7 +63,8 @@ const timeout = 20 * time.Second
 // New returns the handler of all paths below [Base].
 func New(o Options) http.Handler {
 	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), limits: newLimits()}
-	s.cluster.RateLimiter, s.cluster.QPS = nil, -1 // the operator's requests do not wait for those of readers
+	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}} // and no proxy: it is this process
+	s.cluster.RateLimiter, s.cluster.QPS = nil, -1                                // the operator's requests do not wait for those of readers
 	s.cluster.Timeout = timeout
 	s.page = page.New(s.pageOptions())
 	return page.Guard(s.pageOptions(), http.HandlerFunc(s.serve))

@@ -65,7 +65,7 @@ func TestOperatorPage_HasNoRightsOfItsOwn(t *testing.T) {
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
 	server := runs.ServeBy(t, func(host string) http.Handler {
 		return operatorpage.New(operatorpage.Options{
-			API: o.API(), Cluster: &rest.Config{Host: cluster.URL, BearerToken: "the operator's", Impersonate: rest.ImpersonationConfig{UserName: "root"}},
+			API: o.API(), Address: o.URL(), Cluster: &rest.Config{Host: cluster.URL, BearerToken: "the operator's", Impersonate: rest.ImpersonationConfig{UserName: "root"}},
 			Kinds: runs.Kinds, Hosts: []string{host}, Actions: true, Log: log, Objects: act.Of,
 		})
 	})
@@ -103,7 +103,7 @@ func TestOperatorPage_Refuses(t *testing.T) {
 	t.Parallel()
 	o := runs.New(t, runs.Run(1, history.Object{Group: "g", Version: "v1", Kind: "Web", Namespace: "team", Name: "shop"}, time.Now()))
 	server := runs.ServeBy(t, func(host string) http.Handler {
-		return operatorpage.New(operatorpage.Options{API: o.API(), Cluster: &rest.Config{Host: "http://127.0.0.1:1"}, Kinds: runs.Kinds, Hosts: []string{host}, Objects: act.Of})
+		return operatorpage.New(operatorpage.Options{API: o.API(), Address: o.URL(), Cluster: &rest.Config{Host: "http://127.0.0.1:1"}, Kinds: runs.Kinds, Hosts: []string{host}, Objects: act.Of})
 	})
 	header := func(pairs ...string) func(*http.Request) {
 		return func(r *http.Request) {

@@ -130,7 +130,7 @@ func operated(t *testing.T, cfg *rest.Config, o *runs.Operator, namespace string
 	t.Helper()
 	server := runs.ServeBy(t, func(host string) http.Handler {
 		return operatorpage.New(operatorpage.Options{
-			API: o.API(), Cluster: cfg, Kinds: runs.Kinds, Objects: act.Of, Hosts: []string{host}, Actions: true, Log: logr.Discard(),
+			API: o.API(), Address: o.URL(), Cluster: cfg, Kinds: runs.Kinds, Objects: act.Of, Hosts: []string{host}, Actions: true, Log: logr.Discard(),
 		})
 	})
 	if namespace != "" {

@@ -161,15 +161,30 @@ func (s *samples) checkNames(query string) error {
 // used are the labels by which a selector's series are selected and grouped.
 func used(selector *parser.VectorSelector, path []parser.Node) map[string]bool {
 	names := map[string]bool{}
-	for _, m := range selector.LabelMatchers {
-		names[m.Name] = m.Name != model.MetricNameLabel
+	add := func(labels []string) {
+		for _, name := range labels {
+			names[name] = true
+		}
 	}
-	for _, node := range path {
-		if aggregate, ok := node.(*parser.AggregateExpr); ok && !aggregate.Without {
-			for _, name := range aggregate.Grouping {
-				names[name] = true
+	for i, node := range path {
+		switch n := node.(type) {
+		case *parser.AggregateExpr:
+			if !n.Without {
+				add(n.Grouping)
+			}
+		case *parser.BinaryExpr:
+			// The right side of these only says which series of the left side there are: it is in no group.
+			below := append(path[i+1:len(path):len(path)], selector)[0]
+			if (n.Op == parser.LAND || n.Op == parser.LUNLESS) && below == parser.Node(n.RHS) {
+				clear(names)
+				if n.VectorMatching.On {
+					add(n.VectorMatching.MatchingLabels)
+				}
 			}
 		}
+	}
+	for _, m := range selector.LabelMatchers {
+		names[m.Name] = true
 	}
 	delete(names, model.MetricNameLabel)
 	return names
