@@ -128,7 +128,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			var obj *unstructured.Unstructured
 			gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
 			obj, err = r.set.content.Resource(gvr).Namespace(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
-			if err == nil && obj.GetLabels()["app.kubernetes.io/managed-by"] == "rolewright" {
+			if err == nil && from.Secret && isOfRuns(obj) {
 				err, wrong = errors.New("it is the operator's own, for runs in Pods of their own: name another one"), true
 			} else if err == nil {
 				name := resource + " " + id.String()
@@ -162,6 +162,12 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 		s.noteReferred()
 	}
 	return sources, nil
+}
+
+// isOfRuns tells whether a Secret is one that the operator has made for runs as Jobs: of a run, or its own certificate's.
+func isOfRuns(secret *unstructured.Unstructured) bool {
+	labels := secret.GetLabels()
+	return labels["rolewright.dev/run"] != "" || secret.GetName() == "rolewright-runs" && labels["app.kubernetes.io/managed-by"] == "rolewright"
 }
 
 // varsName says which object variables come from.

@@ -43,7 +43,7 @@ func (q *Queue) Waiting() []Entry {
 	var all []Entry
 	for _, k := range q.kinds {
 		admitted, _ := k.admits(now)
-		fits := q.fits(k) && (k == q.starved || !q.holds(now))
+		fits := q.fits(k)
 		for key, p := range k.places {
 			if p.has {
 				continue
@@ -64,7 +64,7 @@ func (q *Queue) Waiting() []Entry {
 				e.Held = HeldByAll
 			case !admitted[p.class]:
 				e.Held = HeldByUrgent
-			case !fits:
+			case !fits, q.yields(k, p.class, now):
 				e.Held = HeldByMemory
 			}
 			all = append(all, e)

@@ -250,13 +250,12 @@ func (q *Queue) grant() (woken []waiter) {
 	now := time.Now()
 	var next time.Time // a rollout goes on
 	large := map[*Kind]bool{}
+	if q.starved != nil && !q.starved.wants(now) {
+		q.starved = nil
+	}
 	for {
 		w, wait := q.pick(now, large)
 		next = wait
-		if w.kind == nil && q.holds(now) && !large[q.starved] {
-			q.starved = nil // nothing of it may have a place
-			continue
-		}
 		if w.kind == nil {
 			break
 		}
@@ -280,7 +279,7 @@ func (q *Queue) grant() (woken []waiter) {
 		}
 		woken = append(woken, w)
 	}
-	if len(large) > 0 && (next.IsZero() || next.After(now.Add(memoryEvery))) {
+	if (len(large) > 0 || q.starved != nil) && (next.IsZero() || next.After(now.Add(memoryEvery))) {
 		next = now.Add(memoryEvery)
 	}
 	q.waitsForMemory(len(large) > 0)
@@ -323,11 +322,11 @@ func (q *Queue) pick(now time.Time, without map[*Kind]bool) (best waiter, next t
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
-		if admitted == ([classes]bool{}) || without[k] || k != q.starved && q.holds(now) {
+		if admitted == ([classes]bool{}) || without[k] {
 			continue
 		}
 		for key, p := range k.places {
-			if !p.has && admitted[p.class] && (is == nil || before(k, p, best.kind, is, order)) {
+			if !p.has && admitted[p.class] && !q.yields(k, p.class, now) && (is == nil || before(k, p, best.kind, is, order)) {
 				best, is = waiter{k, key}, p
 			}
 		}

@@ -182,7 +182,7 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 // others from half of the time at most.
 func TestQueue_ALargeRunGetsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{t: t, Queue: New(Options{Memory: func() (int64, int64) { return 100, 1000 }})}
+		s := &stage{t: t, Queue: New(Options{Max: 3, Memory: func() (int64, int64) { return 100, 1000 }})}
 		large, small, long := s.kind(1, Rollout{}), s.kind(3, Rollout{}), s.kind(1, Rollout{})
 		large.Used(600)
 		long.Used(400)
@@ -199,17 +199,32 @@ func TestQueue_ALargeRunGetsMemory(t *testing.T) {
 		}
 		pass(0, 3)
 		must.Be(t, "beside three small runs", "", ask(large, Period, "a"))
-		pass(3, 12)
-		must.Be(t, "after a minute and a half", true, large.places[named("a")].has)
+		pass(3, 27)
+		must.Be(t, "after four minutes", true, large.places[named("a")].has)
 		ask(long, Deletion, "long")
 		large.Leave(named("a"))
 		must.Be(t, "the next one", true, long.places[named("long")].has)
 		must.Be(t, "beside a long run", "", ask(large, Period, "b"))
+		unknown := s.kind(1, Rollout{})
 		begun = 0
-		pass(12, 12+360)
+		pass(27, 27+360)
 		if large.places[named("b")].has || begun < 180 {
 			t.Errorf("of 360 small runs, %d began in an hour", begun)
 		}
+		for !s.yields(small, Change, time.Now()) {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		for n := range 3 {
+			small.Leave(named(fmt.Sprint(27 + 360 - 1 - n)))
+		}
+		must.Be(t, "while others wait", "", ask(small, Change, "c"))
+		must.Be(t, "a deletion", "d", ask(small, Deletion, "d"))
+		must.Be(t, "of a kind that takes no memory", "u", ask(unknown, Change, "u"))
+		s.taken()
+		small.Leave(named("d"))
+		large.Leave(named("b"))
+		must.Be(t, "when the large one has gone", "c", s.taken())
 	})
 }
 

@@ -34,16 +34,32 @@ func (q *Queue) waitsForMemory(waits bool) {
 	q.short = waits
 }
 
-// holds tells whether nothing starts but a run of the starved kind, so that what ends makes room for it. That is so after a
-// minute for half a minute, after two for one, and so on: it comes to run, and where a long run leaves no room, the others wait for
-// half of the time at most.
-func (q *Queue) holds(now time.Time) bool {
-	if q.starved == nil {
+// yields tells whether a run waits for room for one of the starved kind, so that what ends makes it. Runs that end others or
+// that someone has asked for do not, nor those that take no memory. It is so after a minute for half a minute, after two for
+// one, up to eight of each 32 minutes: where a long run leaves no room, nothing stands still for longer.
+func (q *Queue) yields(k *Kind, class Class, now time.Time) bool {
+	if q.starved == nil || k == q.starved || k.need == 0 || class <= Manual {
 		return false
 	}
+	const most = 16 * memoryPatience
 	waited, span := now.Sub(q.starvedSince), memoryPatience
-	for 2*span <= waited {
+	for 2*span <= waited && span < most {
 		span *= 2
 	}
+	waited %= 2 * span
 	return span <= waited && waited < span+span/2
+}
+
+// wants tells whether a run of the kind may start, but for memory and places.
+func (k *Kind) wants(now time.Time) bool {
+	for class, n := range k.waiting {
+		rolls := true
+		if r := k.rollouts[class]; r != nil {
+			rolls, _ = r.admits(now)
+		}
+		if n > 0 && rolls {
+			return k.shared.running < k.shared.max
+		}
+	}
+	return false
 }

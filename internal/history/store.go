@@ -44,10 +44,10 @@ type Store struct {
 	db atomic.Pointer[bbolt.DB]
 	// leads is true once the file is this process's to open.
 	leads atomic.Bool
-	// opening is held while the file is opened; it guards said, which is true once the log says
-	// why that fails.
+	// opening is held while the file is opened; it guards said, which is why that fails, as the log
+	// says.
 	opening sync.Mutex
-	said    bool
+	said    string
 
 	// wake has something when there is something to do.
 	wake chan struct{}
@@ -102,16 +102,20 @@ func (s *Store) Lead() {
 	if err == nil || errors.Is(err, errInUse) {
 		s.wakeUp() // runs may wait to be written, or the other process may end
 	}
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
 	switch {
-	case err == nil && s.said:
+	case said == s.said:
+	case err == nil:
 		s.opts.Log.Info("The history of runs is open", "path", s.opts.Path)
-	case err == nil || s.said:
 	case errors.Is(err, errInUse):
 		s.opts.Log.Info("The history of runs is in use by another process, as a replica or an operator with the same --runner-root; this one has no earlier runs until that ends", "path", s.opts.Path)
 	default:
 		s.opts.Log.Error(err, "The history of runs cannot be opened, which is tried again each minute; until then runs are kept in memory", "runs", maxPending)
 	}
-	s.said = err != nil
+	s.said = said
 }
 
 // errInUse is the error of open if another process has the file open.

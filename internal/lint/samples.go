@@ -98,9 +98,10 @@ func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, er
 func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]Finding, error) {
 	var all []Finding
 	err := eachDocument(path, func(root *yaml.Node) error {
+		var plain any // a key that is there twice is an error
 		data, err := yaml.Marshal(root)
-		if err == nil {
-			data, err = kubeyaml.YAMLToJSONStrict(data) // booleans, numbers and keys as the API server sees them
+		if err = errors.Join(err, root.Decode(&plain)); err == nil {
+			data, err = kubeyaml.YAMLToJSON(data) // booleans, numbers and keys as the API server sees them
 		}
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", path, root.Line, err)

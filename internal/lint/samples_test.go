@@ -42,6 +42,7 @@ spec:
 	for spec, lines := range map[string][]int{
 		"{tls: yes, ports: {80: http}}":             nil,
 		"{tls: \"yes\"}":                            {7},
+		"{ports: {<<: {\"80\": a}, \"80\": http}}":  nil,
 		"{name: \"on\", tls: off}":                  nil,
 		"\n  tls: on\n  name: no\n  more: *x # x\n": {9, 10},
 	} {

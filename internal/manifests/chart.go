@@ -291,8 +291,8 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		return ".Values.serviceAccount.create", nil
 	case "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
 		switch {
-		case strings.HasPrefix(name, "metrics-auth-"), strings.HasPrefix(name, "manager-"), strings.HasPrefix(name, "leader-election-"):
-			// metrics-auth-role is for the readers of runs, too.
+		case strings.HasPrefix(name, "metrics-auth-"), strings.HasPrefix(name, "proxy-"), strings.HasPrefix(name, "manager-"), strings.HasPrefix(name, "leader-election-"):
+			// metrics-auth-role is for the readers of runs, too; proxy-role is for kube-rbac-proxy.
 			return ".Values.rbac.create", nil
 		case strings.HasPrefix(name, "metrics-"):
 			return "and .Values.rbac.create .Values.metrics.enabled", nil

@@ -13,11 +13,12 @@ func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 	const stream = `
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: shop-controller-manager, namespace: shop, labels: {app.kubernetes.io/name: shop}}, spec: {template: {spec: {
   containers: [{name: kube-rbac-proxy, image: proxy}, {name: manager, image: shop, args: [--metrics-bind-address=127.0.0.1:8080], env: [
-    {name: WATCH_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}, {name: OTHER, value: a}]}]}}}}
+    {name: WATCH_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}, {name: OTHER, value: a}]}],
+  volumes: [{name: cert, secret: {secretName: cert}}, {name: work, emptyDir: {}}]}}}}
 `
 	files := must.Get(Chart([]byte(stream), "0.1.0", nil, false))(t)
 	text := string(files["templates/deployment-controller-manager.yaml"])
-	for _, want := range []string{"- image: proxy\n", `
+	for _, want := range []string{"- image: proxy\n", "- name: cert\n        secret:\n          secretName: cert\n", "sizeLimit: {{ .Values.work.sizeLimit }}", `
         - name: OTHER
           value: a
         {{- with .Values.watchNamespaces }}

@@ -30,17 +30,15 @@ func (c *charter) deployment(o object) error {
 	delete(container, "resources")
 	container[c.block("resources:", "  {{- toYaml .Values.resources | nindent +2 }}")] = ""
 	volumes, _ := pod["volumes"].([]any)
-	if len(volumes) > 1 {
-		return errors.New("it has more than the one volume that the chart knows")
-	}
 	for _, v := range volumes { // projects of operator-sdk have none
-		volume, ok := v.(map[string]any)
+		volume, _ := v.(map[string]any)
+		work, ok := volume["emptyDir"].(map[string]any)
 		if !ok {
-			return errors.New("its volume is not an object")
+			continue
 		}
-		work := object(volume).part("emptyDir")
 		work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
 		work[c.block("{{- with .Values.work.medium }}", "medium: {{ . }}", "{{- end }}")] = ""
+		break
 	}
 	if err := c.arguments(container); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A field in snake_case becomes the same variable as the one in camelCase: a CRD that has it keeps it.
+// A field in snake_case, or with an abbreviation, becomes the same variable as the one in camelCase: a CRD that has it keeps it.
 func TestDefinition_KeepsFieldsInSnakeCase(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
 	const spec = "argument_specs: {main: {options: {log_level: {required: true}, a_list: {type: list, elements: dict, options: {log_level: {}, tls_key: {}}}}}}"
@@ -24,8 +24,10 @@ func TestDefinition_KeepsFieldsInSnakeCase(t *testing.T) {
 		return text, must.Get(k.sampleText(s, options))(t)
 	}
 	first, _ := text("")
-	snake := strings.ReplaceAll(first, "logLevel", "log_level")
-	if again, sample := text(snake); again != snake || !strings.Contains(sample, "  log_level: example\n") || !strings.Contains(again, "tlsKey:") {
-		t.Errorf("%s\nis now\n%s\nwith\n%s", snake, again, sample)
+	for _, field := range []string{"log_level", "logLEVEL"} {
+		other := strings.ReplaceAll(first, "logLevel", field)
+		if again, sample := text(other); again != other || !strings.Contains(sample, "  "+field+": example\n") || !strings.Contains(again, "tlsKey:") {
+			t.Errorf("%s\nis now\n%s\nwith\n%s", other, again, sample)
+		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // markup is that of Ansible's documentation: O(name), C(code) and so on.
@@ -95,8 +97,10 @@ func (v Variable) takeFields(options []option, old *yaml.Node) {
 		if !ok {
 			continue
 		}
-		if at(properties, field) == nil && at(properties, o.Name) != nil {
-			o.field, field = o.Name, o.Name
+		for name := range content.Pairs(properties) {
+			if at(properties, field) == nil && v(name.Value) == o.Name {
+				o.field, field = name.Value, name.Value
+			}
 		}
 		inner := at(properties, field)
 		if items := at(inner, "items"); items != nil {
