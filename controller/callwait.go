@@ -197,7 +197,9 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
 	// A lasting problem is reported by the next run. One that is over at the next look starts none.
-	s.arrived = met || before.refused && m.looks.refused
+	if s.arrived = met || before.refused && m.looks.refused; s.arrived {
+		return // the object looks again when it gets its place
+	}
 	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }
 

@@ -63,6 +63,20 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 }
 
 // An object that ceased to match is still released when it is deleted.
+// A client that replaces the object by a manifest takes the finalizer off.
+func TestReconcile_FinalizerComesBack(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	update(t, c, obj, func(is map[string]any) { delete(is["metadata"].(map[string]any), "finalizers") })
+	eventually(t, "the finalizer is there again", func() bool { return slices.Equal(get(t, c, obj).GetFinalizers(), is.GetFinalizers()) })
+	must.Be(t, "finalizers", 1, len(is.GetFinalizers()))
+	quiet(t, exec, 1, "it starts no run")
+}
+
 func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

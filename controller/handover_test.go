@@ -76,6 +76,18 @@ func TestWatchers_ForgetAtOnce(t *testing.T) {
 	must.Be(t, "series", 0, must.Get(testutil.GatherAndCount(registry, "resource_created_at_seconds"))(t))
 }
 
+// With a namespace go the permissions there, and the object whose end was seen before.
+func TestForget_WithoutPermission(t *testing.T) {
+	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
+	r, _, _ := twoWatches(t, gvk)
+	r.live = reads{get: func(*unstructured.Unstructured) error {
+		return apierrors.NewForbidden(schema.GroupResource{}, key.Name, nil)
+	}}
+	r.objects.with(key, func(e *entry) { e.memory = &memory{uid: "1"} })
+	must.Do(t, r.forget(t.Context(), key))
+	r.objects.with(key, func(e *entry) { must.Be(t, "what is kept of it", (*memory)(nil), e.memory) })
+}
+
 // A run that waited is not shown as waiting by the watch whose object it is no more.
 func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}

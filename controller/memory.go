@@ -216,10 +216,12 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	}
 	obj := r.newObject()
 	err := r.live.Get(ctx, key, obj)
-	if err != nil && !apierrors.IsNotFound(err) {
+	gone := apierrors.IsNotFound(err) || err == nil && obj.GetUID() != m.uid
+	// With a namespace go its permissions: its directories stay, until they are too old or another process finds them.
+	if err != nil && !gone && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("look whether the object is gone: %w", err)
 	}
-	if err != nil || obj.GetUID() != m.uid {
+	if gone {
 		failpoint.Hit("forget.before-remove")
 		if err := r.store.Forget(string(m.uid), r.pathOf(key)...); err != nil {
 			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)

@@ -17,6 +17,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A pause lets the run in progress end, and none begin: not for what
@@ -108,6 +109,28 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 }
 
 // A pause with a time ends by itself; what was undone meanwhile is not run.
+func TestPause_HoldsPruneOnDeleteBack(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	child := configMap(testenv.Namespace(t, cfg), "child")
+	start(t, cfg, writing(child), owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })))
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	update(t, c, obj, func(is map[string]any) {
+		is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "paused": "true", ownPrefix + "pause-deletion": "true"}
+	})
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
+	eventually(t, "the status says what is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
+	settle()
+	get(t, c, child)
+	annotate(t, c, obj, "paused", "false")
+	for _, gone := range []*unstructured.Unstructured{obj, child} {
+		eventually(t, gone.GetKind()+" is gone", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
+		})
+	}
+}
+
 func TestPause_EndsByItself(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

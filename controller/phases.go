@@ -54,6 +54,10 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 		return r.letGo(ctx, s)
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
+		if now := r.now(); s.settings.pausesDeletion && s.settings.paused.After(now) {
+			s.plan = plan{held: causeDeleted}
+			return after(pauseLeft(now, s.settings.paused)), r.hold(ctx, s, now)
+		}
 		return r.release(ctx, s)
 	}
 	return nextPhase, nil

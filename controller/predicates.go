@@ -2,6 +2,7 @@ package controller
 
 import (
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +30,7 @@ func changes(runs func(metav1.Object) bool) predicate.Predicate {
 				was.Object[inputsKey] != is.Object[inputsKey] ||
 				was.Object[referencesKey] != is.Object[referencesKey] ||
 				!maps.Equal(was.GetAnnotations(), is.GetAnnotations()) ||
+				!slices.Equal(was.GetFinalizers(), is.GetFinalizers()) || // ours may have been taken off
 				runs(was) != runs(is)
 		},
 	}

@@ -220,8 +220,8 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 	if from.Secret {
 		s.mask.Add(ctx, ofSecret(obj.Object)...)
 	}
-	for i, is := range s.referred {
-		if is.String() == name && r.referring.seen(is.target) {
+	for i, is := range s.referred { // a change that is not seen would differ from what is for as long
+		if is.String() == name && r.referring.watched(is.target) {
 			v := dependent.VersionOf(obj)
 			s.referred[i].version, s.referred[i].value = versionName(v), valueOf(v, r.owner(s))
 		}

@@ -304,6 +304,31 @@ func TestReferences_NotWatched(t *testing.T) {
 	warned(it)
 }
 
+// A run that reads a change which the operator may not see is not followed by others.
+func TestReferences_VarsFromWhatIsNotWatched(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	refused := &denial{resource: "secrets"}
+	cfg = through(cfg, refused.roundTrip)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.VarsFrom = []watches.VarsFrom{{Secret: true, NameField: "spec.secret"}}
+	})}})
+	password := create(t, c, secretWith(ns, "one", "a"))
+	it := create(t, c, object(gvk, ns, "it", map[string]any{"secret": "one"}))
+	awaitCondition(t, c, it, "Ready", "True")
+	refused.set(true)
+	eventually(t, "a warning", func() bool { return strings.Contains(encoded(get(t, c, it).Object["status"]), "not watched: secrets") })
+	setPassword(t, c, password, "b")
+	update(t, c, it, func(is map[string]any) { is["spec"].(map[string]any)["size"] = int64(2) })
+	eventually(t, "a run for another reason", func() bool { return exec.count() == 2 })
+	settle()
+	quiet(t, exec, 2, "it has the change")
+	refused.set(false)
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was changed")
+	quiet(t, exec, 3, "the change is seen")
+}
+
 // A kind that goes is in the status of the objects that refer to it, which run because what they name is gone.
 func TestReferences_AKindThatGoes(t *testing.T) {
 	t.Parallel()

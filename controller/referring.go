@@ -248,8 +248,7 @@ func (f *referring) refused(k *referredKind) {
 	}
 }
 
-// notWatched says what cannot be watched of that which an object refers to, and which
-// starts it.
+// notWatched says what cannot be watched of that which an object refers to, and which starts it.
 func (f *referring) notWatched(all []referred) (says []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -357,6 +356,13 @@ func (f *referring) drop(key types.NamespacedName) {
 		}
 	}
 	delete(f.targets, key)
+}
+
+// watched is true while changes of an object are seen.
+func (f *referring) watched(t target) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return t.kind.refused == "" && f.seen(t)
 }
 
 // seen is true if changes of an object are seen at all.

@@ -185,14 +185,20 @@ func decide(now time.Time, s situation) plan {
 	case p.cause == "" || s.deleting && !s.pausesDeletion:
 	case s.paused.After(now):
 		p.held, p.cause = p.cause, ""
-		if s.paused.Before(forEver()) {
-			p.wait = min(s.paused.Sub(now), maxPeriod)
-		}
+		p.wait = pauseLeft(now, s.paused)
 	case !s.deleting:
 		p = s.inWindow(now, p)
 	}
 	p.check = s.checks(p.cause)
 	return p
+}
+
+// pauseLeft is when to look at an object again that is paused until a time; 0 if the pause has no end.
+func pauseLeft(now, paused time.Time) time.Duration {
+	if !paused.Before(forEver()) {
+		return 0
+	}
+	return min(paused.Sub(now), maxPeriod)
 }
 
 // due is the plan for an object that is not paused, at any time.
@@ -294,8 +300,8 @@ func (s situation) next(now time.Time) (time.Time, cause) {
 	if s.deleting || why == "" && s.stalled() || why != "" && why != causePeriod && why != causeRequeueAfter {
 		return due, why
 	}
-	since := s.last.Started
-	if since.After(now) {
+	since := s.last.Started.Round(0) // by the wall clock, as the schedule is
+	if since.After(now.Round(0)) {
 		since = now // the clock went back
 	}
 	if firing := s.times.firing(since); !firing.IsZero() && (why == "" || firing.Before(due)) {
