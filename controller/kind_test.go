@@ -217,6 +217,20 @@ func TestKind_ListFailsInOneNamespace(t *testing.T) {
 	})
 }
 
+// A conversion webhook that does not answer keeps the API server from listing the objects.
+func TestKind_CannotBeListed(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	lists := &denial{resource: "widgets", code: http.StatusInternalServerError}
+	o := start(t, through(cfg, lists.roundTrip), &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", nil)), status.Ready, "True")
+	lists.set(true)
+	eventually(t, "the kind is not ready", func() bool { return o.set.Ready() != nil })
+	lists.set(false)
+	eventually(t, "the kind is ready", func() bool { return o.set.Ready() == nil })
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "two", nil)), status.Ready, "True")
+}
+
 // withdrawing is cfg whose permission to see widgets, in a namespace or in all, is taken away by withdraw, as is that its watches
 // go on.
 func withdrawing(cfg *rest.Config, namespace string) (limited *rest.Config, withdraw func(on bool)) {

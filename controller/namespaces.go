@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -193,7 +194,11 @@ func (s *service) state(ctx context.Context, where reach) error {
 	is := reach{out: maps.Clone(where.out)}
 	if s.refused.Swap(false) {
 		for _, ns := range where.in {
-			if err := s.may(ctx, s.r.client, s.r.res, ns); err != nil {
+			err := s.may(ctx, s.r.client, s.r.res, ns)
+			if err == nil {
+				err = s.lists(ctx, ns)
+			}
+			if err != nil {
 				is.out[ns] = err
 				s.refused.Store(true)
 			}
@@ -205,8 +210,18 @@ func (s *service) state(ctx context.Context, where reach) error {
 	return is.missing()
 }
 
+// lists asks the API server for an object in a namespace: a permission to see them is not enough where none can be converted.
+func (s *service) lists(ctx context.Context, namespace string) error {
+	one := &unstructured.UnstructuredList{}
+	one.SetGroupVersionKind(s.watch.GVK.GroupVersion().WithKind(s.watch.GVK.Kind + "List"))
+	if err := s.r.live.List(ctx, one, client.InNamespace(namespace), client.Limit(1)); err != nil {
+		return fmt.Errorf("list the objects: %w", err)
+	}
+	return nil
+}
+
 // listFails is called when a list or a watch of the kind's objects has failed, which is tried again. Before the first list
-// that is why the kind is not served. Later a refusal is looked into, since nothing else tells of it.
+// that is why the kind is not served. Later a refusal is looked into, and an error of the API server's own, since nothing else tells of it.
 func (k *kind) listFails(ctx context.Context, r *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	k.mu.Lock()
@@ -216,7 +231,7 @@ func (k *kind) listFails(ctx context.Context, r *toolscache.Reflector, err error
 	case ctx.Err() != nil:
 	case !served:
 		k.report(fmt.Errorf("list the objects: %w", err))
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInternalError(err):
 		k.refused.Store(true)
 	}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -210,6 +211,7 @@ func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 // is on.
 type denial struct {
 	resource string
+	code     int // 0 is that of a permission that lacks
 
 	mu  sync.Mutex
 	on  bool
@@ -240,7 +242,7 @@ func (d *denial) roundTrip(req *http.Request, next http.RoundTripper) (*http.Res
 	}
 	d.mu.Unlock()
 	if on {
-		return refusal(req, http.StatusForbidden), nil
+		return refusal(req, cmp.Or(d.code, http.StatusForbidden)), nil
 	}
 	return next.RoundTrip(req)
 }
