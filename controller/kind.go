@@ -121,7 +121,7 @@ func (k *kind) NeedLeaderElection() bool { return true }
 func (k *kind) look(ctx context.Context) (resource, reach, error) {
 	res, err := k.installed(ctx)
 	if err != nil {
-		return resource{}, reach{}, err
+		return resource{}, reach{}, k.stillAbsent(err)
 	}
 	c, err := k.client(res)
 	if err != nil {
@@ -366,6 +366,17 @@ func (k *kind) report(state error) {
 	default:
 		k.log.Error(state, "Kind cannot be served yet", "gvk", k.watch.GVK.String())
 	}
+}
+
+// stillAbsent is err, or why the kind is absent, of which err says nothing: another watch goes on with its objects.
+func (k *kind) stillAbsent(err error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !absence(k.state) || absence(err) {
+		return err
+	}
+	k.log.V(1).Info("The API server does not say whether the kind is installed", "gvk", k.watch.GVK.String(), "error", err.Error())
+	return k.state
 }
 
 // absence is true for a reason that says that the API server does not serve the kind, or

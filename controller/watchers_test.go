@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/testr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -255,6 +257,18 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 
 // An object that no watch runs any more, and that none remembers, stays at its deletion. One of the watches that it waits for
 // says so, once, and the age of the deletion is in the metrics until it goes.
+// An API server that does not answer takes no objects from the watch that runs them for an absent one.
+func TestWatchers_AnAbsentKindStaysAbsent(t *testing.T) {
+	k := &kind{log: testr.New(t)}
+	silent := errors.New("connection refused")
+	for _, tt := range []struct{ state, err, want error }{
+		{nil, silent, silent}, {notEnabledError{}, silent, notEnabledError{}}, {notEnabledError{}, errNotInstalled, errNotInstalled},
+	} {
+		k.state = tt.state
+		must.Be(t, "the reason", tt.want.Error(), k.stillAbsent(tt.err).Error())
+	}
+}
+
 func TestWatchers_DeletedWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
