@@ -11,7 +11,8 @@ import (
 func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 	t.Parallel()
 	const stream = `
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: shop-controller-manager, namespace: shop, labels: {app.kubernetes.io/name: shop}}, spec: {template: {spec: {
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: shop-controller-manager, namespace: shop, labels: {app.kubernetes.io/name: shop}}, spec: {
+  selector: {matchLabels: {app.kubernetes.io/name: shop}}, template: {metadata: {labels: {app.kubernetes.io/name: shop}}, spec: {
   containers: [{name: kube-rbac-proxy, image: proxy}, {name: manager, image: shop, args: [--metrics-bind-address=127.0.0.1:8080], env: [
     {name: WATCH_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}, {name: OTHER, value: a}]}],
   volumes: [{name: cert, secret: {secretName: cert}}, {name: work, emptyDir: {}}]}}}}
@@ -34,6 +35,9 @@ func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+	if _, err := Chart([]byte(strings.Replace(stream, "selector: {matchLabels: {app.kubernetes.io/name: shop}}", "selector: {matchLabels: {control-plane: x}}", 1)), "0.1.0", nil, false); err == nil || !strings.Contains(err.Error(), "its selector") {
+		t.Error(err)
 	}
 	if _, err := Chart([]byte(strings.Replace(stream, "name: manager", "name: other", 1)), "0.1.0", nil, false); err == nil || !strings.Contains(err.Error(), "or one with the name manager") {
 		t.Error(err)

@@ -14,6 +14,9 @@ func (c *charter) deployment(o object) error {
 	if err != nil {
 		return err
 	}
+	if len(named(o)) < 3 {
+		return errors.New("its labels, its selector and the labels of its Pods need app.kubernetes.io/name, by which Services and policies find the Pods of a release")
+	}
 	pod := o.part("spec", "template", "spec")
 	o.part("spec")["replicas"] = c.say("{{ .Values.replicas }}")
 	c.more(o.part("spec", "template", "metadata", "annotations"), "podAnnotations")
