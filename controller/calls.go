@@ -85,7 +85,8 @@ func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 // attempts is how many runs of the same inputs have failed in a row before this one.
 func (s *scope) attempts() int64 {
 	last := s.memory.last
-	if last != nil && last.Result == status.Failed && last.Fingerprint == s.fingerprint && last.Mode == s.plan.mode() &&
+	if last != nil && last.Result == status.Failed && last.Mode == s.plan.mode() &&
+		(last.Fingerprint == s.fingerprint || s.ownSpec(s.active.Generation)) &&
 		(last.Cause == string(causeDeleted)) == s.deleting {
 		return last.Attempts
 	}

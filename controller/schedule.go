@@ -218,6 +218,8 @@ func (s situation) due(now time.Time) plan {
 		return s.timed(now)
 	case s.requested != "" && s.requested != last.Handled:
 		return plan{cause: s.ifDeleting(causeManual)} // also of what a rollout holds
+	case s.deleting && last.Fingerprint != s.fingerprint && s.ownSpec:
+		return s.timed(now) // a finalizer run that changes its own object has no other pause
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
 	case last.Fingerprint != s.fingerprint:

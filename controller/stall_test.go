@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -164,14 +166,21 @@ func TestOrphan(t *testing.T) {
 		onFailure watches.OnFailure
 		runs      int64 // of the finalizer, at least
 		events    []string
+		changes   bool // its own object
 	}{
-		"orphan": {watches.OnFailureOrphan, 2, []string{"Orphaned", "TaskFailed"}},
-		"retry":  {watches.OnFailureRetry, 4, []string{"TaskFailed"}},
+		"orphan":  {watches.OnFailureOrphan, 2, []string{"Orphaned", "TaskFailed"}, false},
+		"changes": {watches.OnFailureOrphan, 2, []string{"Orphaned", "TaskFailed"}, true},
+		"retry":   {watches.OnFailureRetry, 4, []string{"TaskFailed"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg, c, gvk, ns := installed(t)
-			exec, farewells := finalizing(func(context.Context, int64, runner.Request) (runner.Result, error) {
+			exec, farewells := finalizing(func(ctx context.Context, n int64, req runner.Request) (runner.Result, error) {
+				if run, err := asRun(req); err != nil {
+					return runner.Result{}, err
+				} else if patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"farewells":%d}}`, n)); tt.changes {
+					return failed("the bucket is not empty"), run.Patch(ctx, object(gvk, ns, "it", nil), patch)
+				}
 				return failed("the bucket is not empty"), nil
 			})
 			o := start(t, cfg, exec, Options{RetryMin: 50 * time.Millisecond, RetryMax: 200 * time.Millisecond, Watches: []watches.Watch{
