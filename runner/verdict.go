@@ -104,17 +104,18 @@ func (r Result) proved() bool {
 // noResults tells whether tasks were begun and none has a result on any host:
 // ansible-core 2.19 passes over tasks whose worker processes cannot do their
 // work, on a disk that fails for instance, and ends with exit code 0. That a
-// meta task ends a play before anything else is no such case.
+// meta task ends a play before anything else is no such case, and neither is an
+// include of which ansible-core 2.14 counts no host.
 func (r Result) noResults() bool {
 	s := r.Summary
-	action := s.Task.Action[strings.LastIndexByte(s.Task.Action, '.')+1:]
-	return s.TasksStarted > 0 && action != "meta" && s.Stats != nil && len(s.Stats.Processed) == 0
+	return s.Acted && !s.Answered && s.Stats != nil && len(s.Stats.Processed) == 0
 }
 
-// noHosts tells whether a play found no host and no other play found one.
+// noHosts tells whether a play found no host and no other play found one: one that has no
+// tasks, or ends early, has none in the stats.
 func (r Result) noHosts() bool {
 	s := r.Summary
-	return s.NoHostsMatched && (s.Stats == nil || len(s.Stats.Processed) == 0)
+	return s.NoHostsMatched && !s.HostsMatched && (s.Stats == nil || len(s.Stats.Processed) == 0)
 }
 
 // explain says why a run is no success: the reason, the text that explains it,

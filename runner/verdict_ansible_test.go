@@ -77,6 +77,8 @@ func TestVerdict_RealAnsible(t *testing.T) {
 			"", []string{"'no_such_variable' is undefined", "undefined_when.yml:4"}},
 		{"unreachable host", "unreachable.yml", hosts, Unreachable,
 			"", []string{"Failed to create temporary directory", `task "Knock"`, "host gone", "unreachable.yml:4"}},
+		{"an include of nothing", "include_nothing.yml", nil, Succeeded, "", nil},
+		{"no hosts but for a play without tasks", "no_hosts_later.yml", nil, Succeeded, "", nil},
 		{"no hosts matched", "no_hosts.yml", nil, NoHostsMatched, "no hosts matched\n", nil},
 
 		{"syntax error", "syntax.yml", nil, PlaybookInvalid,

@@ -63,6 +63,9 @@ func TestVerdict(t *testing.T) {
 			Verdict{false, PlaybookFailed, "ansible-playbook left neither result nor output\nansible-playbook ended with exit code 1"}},
 		{"no hosts", Result{Status: "successful", Summary: jobevent.Summary{Complete: true, NoHostsMatched: true, Stats: &jobevent.Stats{}}},
 			Verdict{false, NoHostsMatched, "no hosts matched\nno play of the playbook found a host in the inventory"}},
+		{"no results, and a meta task at the end", Result{Status: "successful", Summary: jobevent.Summary{
+			Complete: true, Acted: true, Task: jobevent.Task{Name: "Flush", Action: "meta"}, Stats: &jobevent.Stats{},
+		}}, Verdict{false, ResultIncomplete, "exit code 0, and none of the tasks that were begun has a result\nlast task \"Flush\""}},
 		{"no hosts for one of two plays", Result{Status: "successful", Summary: func() jobevent.Summary {
 			s := stats(nil, nil)
 			s.NoHostsMatched = true

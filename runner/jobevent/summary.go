@@ -26,6 +26,8 @@ type Summary struct {
 	// and start; TasksStarted counts the tasks begun so far.
 	Task         Task
 	TasksStarted int
+	// Acted is true once a task was begun that is no meta task, and Answered once a task has a result on a host.
+	Acted, Answered bool
 
 	// The totals over all hosts: running counts until the stats event
 	// arrives, that event's figures afterwards.
@@ -36,8 +38,8 @@ type Summary struct {
 	CompletedAt time.Time
 	// Stats is that event's content, by host.
 	Stats *Stats
-	// NoHostsMatched is true if a play found no host.
-	NoHostsMatched bool
+	// NoHostsMatched is true if a play found no host. HostsMatched is true at the end if one is known to have found some.
+	NoHostsMatched, HostsMatched bool
 
 	// Changes holds the first results that say that something was changed, at most 10.
 	Changes []Change
@@ -54,6 +56,8 @@ type Summary struct {
 
 	// worked is true once a task was begun that is more than preparation.
 	worked bool
+	// plays are those begun that have found hosts so far.
+	plays int
 	// started holds the tasks by UUID: under the free strategy several are
 	// in progress.
 	started recent[string, startedTask]
@@ -134,13 +138,17 @@ func (s *Summary) Observe(e Event) (accepted bool) {
 	if s.Complete {
 		return true
 	}
+	s.Answered = s.Answered || slices.Contains([]Kind{RunnerOK, RunnerSkipped, RunnerFailed, RunnerUnreach}, e.Kind)
 	switch e.Kind {
 	case PlaybookStart:
 		s.PlaybookUUID = e.Data.PlaybookUUID
 	case TaskStart, HandlerTaskStart:
 		s.observeStart(e)
+	case PlayStart:
+		s.plays++ // for one without hosts, too
 	case NoHostsMatched:
 		s.NoHostsMatched = true
+		s.plays--
 	case ItemFailed:
 		s.observeItem(e.Data)
 	case RunnerOK:
@@ -191,7 +199,9 @@ func (s *Summary) observeStart(e Event) {
 	s.started.set(e.Data.TaskUUID, startedTask{e.Created, e.Data.Handler || e.Kind == HandlerTaskStart})
 	s.Task = s.task(e.Data)
 	s.TasksStarted++
-	switch s.Task.Action[strings.LastIndexByte(s.Task.Action, '.')+1:] {
+	action := s.Task.Action[strings.LastIndexByte(s.Task.Action, '.')+1:]
+	s.Acted = s.Acted || action != "meta"
+	switch action {
 	case "gather_facts", "setup", "validate_argument_spec":
 	default:
 		s.worked = true
@@ -273,6 +283,7 @@ func (s *Summary) observeFailure(e Event) {
 func (s *Summary) observeStats(e Event) {
 	st := e.Data.Stats.plain()
 	s.Stats, s.Complete, s.CompletedAt = st, true, e.Created
+	s.HostsMatched = s.plays > 0 && s.Bad == 0 && s.Gaps == 0
 	s.OK, s.Changed, s.Skipped = sum(st.OK), sum(st.Changed), sum(st.Skipped)
 	s.Failures, s.Unreachable = sum(st.Failures), sum(st.Dark)
 	s.Rescued, s.Ignored = sum(st.Rescued), sum(st.Ignored)
