@@ -246,6 +246,7 @@ func (r *reconciler) isStill(s *scope, obj *unstructured.Unstructured) bool {
 func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Owner, created time.Time) string {
 	others := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID != owner.UID })
 	_, helm := o.GetAnnotations()["meta.helm.sh/release-name"]
+	_, hook := o.GetAnnotations()["helm.sh/hook"]
 	switch {
 	case !proxy.CreatedBy(o, resource, owner.UID):
 		return "no run has created it since prune is on"
@@ -259,7 +260,7 @@ func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Own
 		return "its annotation " + keepAnnotation + " says so"
 	case proxy.Outlives(o.GetAnnotations()):
 		return "its annotation helm.sh/resource-policy says so"
-	case helm:
+	case helm, hook:
 		return "it is part of a Helm release"
 	case o.GetDeletionTimestamp() != nil:
 		return "it is being deleted"

@@ -159,6 +159,7 @@ func TestKept(t *testing.T) {
 		"annotated":           {at("ns", func(o *metav1.ObjectMeta) { o.Annotations[keepAnnotation] = "false" }), true},
 		"annotated otherwise": {at("ns", func(o *metav1.ObjectMeta) { o.Annotations[keepAnnotation] = "true" }), false},
 		"of a Helm release":   {at("ns", func(o *metav1.ObjectMeta) { o.Annotations["meta.helm.sh/release-name"] = "x" }), true},
+		"a hook of Helm's":    {at("ns", func(o *metav1.ObjectMeta) { o.Annotations["helm.sh/hook"] = "pre-install" }), true},
 		"that is to be kept":  {at("ns", func(o *metav1.ObjectMeta) { o.Annotations["helm.sh/resource-policy"] = "keep" }), true},
 		"being deleted":       {at("ns", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now }), true},
 	} {

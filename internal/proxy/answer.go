@@ -201,6 +201,7 @@ func (x *exchange) addMark(resp *http.Response) error {
 		return x.unmarkable(err)
 	}
 	m := written[0]
+	x.outlives = Outlives(m.Annotations)
 	existed := x.created && x.info.Verb != "create" && x.code == http.StatusOK
 	if existed {
 		x.noted = false
@@ -255,6 +256,7 @@ func (x *exchange) patchMark(ctx context.Context, m objectbody.Meta, header http
 			return nil, errors.New("it is gone")
 		}
 		m = *stored
+		x.outlives = Outlives(m.Annotations)
 	}
 }
 

@@ -56,8 +56,8 @@ func (x *exchange) fields(name string) []string {
 	if json.Unmarshal(before, &was) != nil || json.Unmarshal(body, &is) != nil {
 		return nil
 	}
-	if version, _ := metadataOf(was)["resourceVersion"].(string); version != x.version {
-		return nil // another client has changed it since the run has read it
+	if version, _ := metadataOf(was)["resourceVersion"].(string); version != x.version || was["kind"] != is["kind"] {
+		return nil // another client has changed it since the run has read it, or it was read as a table
 	}
 	for _, object := range []map[string]any{was, is} {
 		metadata := metadataOf(object)

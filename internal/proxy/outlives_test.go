@@ -40,3 +40,43 @@ func TestOwn_WhatIsToOutliveItsOwnerFromNowOn(t *testing.T) {
 		t.Errorf("the object belongs to no one: %s", got)
 	}
 }
+
+// An object that has helm.sh/resource-policy in the cluster, and not in the body, outlives its owner all the same.
+func TestOwn_WhatIsToOutliveItsOwnerAlready(t *testing.T) {
+	const stored = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n","uid":"u","resourceVersion":"1",` +
+		`"annotations":{"helm.sh/resource-policy":"keep"}}}`
+	for contentType, body := range map[string]string{
+		"application/merge-patch+json": `{"metadata":{"labels":{"a":"b"}}}`,
+		"application/apply-patch+yaml": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","labels":{"a":"b"}}}`,
+	} {
+		t.Run(contentType, func(t *testing.T) {
+			sent := make(chan string, 2)
+			s := script(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Method == http.MethodPatch {
+					body, _ := io.ReadAll(r.Body)
+					sent <- string(body)
+				}
+				_, _ = io.WriteString(w, stored)
+			}, plainly)
+			p := startProxy(t, &rest.Config{Host: s.URL})
+			owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "n", Name: "o", UID: "owner"}
+			_, client, _ := admit(t, p, Grant{RunID: "r", Inject: true, AdoptUnowned: true, Owner: owner})
+			req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/n/configmaps/x?fieldManager=m", strings.NewReader(body)))(t)
+			req.Header.Set("Content-Type", contentType)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			must.Do(t, resp.Body.Close())
+			close(sent)
+			var all string
+			for body := range sent {
+				all += body + "\n"
+			}
+			if !strings.Contains(all, annotationOwner) || strings.Contains(all, "ownerReferences") {
+				t.Errorf("the garbage collector removes it with its owner: %s", all)
+			}
+		})
+	}
+}

@@ -192,7 +192,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	}
 	replaces := x.info.Verb != "patch" || apply
 	x.outlives = Outlives(meta.Annotations)
-	due, err := x.due(r.Context(), replaces)
+	due, err := x.due(r.Context(), replaces, apply)
 	if err != nil && replaces && !errors.Is(err, errUnreadable) {
 		// Later there is: until then the write could take the mark away.
 		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the owner of the object cannot be looked up: "+err.Error())
@@ -243,8 +243,8 @@ func (x *exchange) expectAbsent() {
 //
 // A write that replaces has a whole object in its body, or all fields that its
 // manager has applied. It creates a missing object. It removes the mark from an
-// existing object, unless the body has the mark too.
-func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
+// existing object, unless the body has the mark too. An apply leaves the annotations of other managers.
+func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) {
 	if x.info.Verb == "create" {
 		x.marked, x.created, x.noted = true, true, true
 		return true, nil
@@ -258,6 +258,7 @@ func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 		x.marked, x.created, x.noted = replaces, replaces, replaces // other patches create nothing
 		return replaces, nil
 	}
+	x.outlives = x.outlives || apply && Outlives(stored.Annotations)
 	x.version, x.noted = stored.ResourceVersion, x.s.Touched != nil && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
 	switch {
 	case x.ours(*stored):
