@@ -24,7 +24,7 @@ import (
 // process is one that ends after ten minutes at the latest: one that hangs fails its test, and no other.
 func process(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Minute) // it may clean up
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Minute // of children that have its output
