@@ -44,6 +44,8 @@ type memory struct {
 	// asked is what the object was parked for last, unless a success has asked for
 	// nothing since; nil for nothing.
 	asked *asked
+	// finalizerAt is when the finalizers were patched last.
+	finalizerAt time.Time
 	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
 	ownSpec int64
 	// loops is how many runs in a row such changes, or those of other clients, have started.

@@ -56,7 +56,8 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
 		if now := r.now(); s.settings.pausesDeletion && s.settings.paused.After(now) {
 			s.plan = plan{held: causeDeleted}
-			return after(pauseLeft(now, s.settings.paused)), r.hold(ctx, s, now)
+			err := r.hold(ctx, s, now)
+			return r.untilWritten(s, pauseLeft(now, s.settings.paused)), err
 		}
 		return r.release(ctx, s)
 	}
@@ -80,6 +81,9 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 	if slices.Equal(finalizers, s.object.GetFinalizers()) {
 		return nextPhase, nil
 	}
+	if rest := s.memory.finalizerAt.Add(finalizerPause).Sub(r.now()); rest > 0 {
+		return after(rest), nil // another client takes it off each time
+	}
 	failpoint.Hit("finalizer.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	failpoint.Hit("finalizer.after-patch")
@@ -93,9 +97,12 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 		r.showStuck(ctx, s, err)
 		return finished, err
 	}
-	s.trimmed = false
+	s.trimmed, s.memory.finalizerAt = false, r.now()
 	return nextPhase, nil
 }
+
+// finalizerPause is the least time between two patches of the finalizers of an object.
+const finalizerPause = 10 * time.Second
 
 // orphanAfter is how many finalizer runs in a row have to fail for an object to be
 // orphaned where the watch does not say it.

@@ -162,9 +162,8 @@ type reconciler struct {
 
 	// prunes is set once the kind's schema was seen to drop the summary.
 	prunes atomic.Bool
-	// legacyUntil is until when the schema counts as one that refuses the added conditions, in seconds; 0 if it was never
-	// seen to.
-	legacyUntil atomic.Int64
+	// legacy is set once the schema was seen to refuse the added conditions.
+	legacy atomic.Bool
 
 	// metadata reads what the object owns, for pruning.
 	metadata metadata.Interface

@@ -107,14 +107,14 @@ func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructur
 func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	before, _ := obj.Object["status"].(map[string]any)
 	after := ch(before)
-	if r.isLegacy() {
+	if r.legacy.Load() {
 		after = status.Legacy(before, after)
 	}
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
 	err := r.sendStatus(ctx, obj, after)
-	if ofSchema(err) && !r.isLegacy() {
+	if ofSchema(err) && !r.legacy.Load() {
 		// A schema made for ansible-operator may list the conditions it allows.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.noticeLegacy(obj, before, err)
@@ -139,15 +139,9 @@ func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[str
 		r.log.V(1).Info(refused+" for this object", "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err.Error())
 		return
 	}
-	if r.legacyUntil.Swap(r.now().Add(legacyFor).Unix()) == 0 {
-		r.log.Info(refused+" until it takes them", "gvk", r.gvk.String(), "error", err.Error())
-	}
+	r.legacy.Store(true)
+	r.log.Info(refused+" from now on", "gvk", r.gvk.String(), "error", err.Error())
 }
-
-// legacyFor is after how long it is tried again whether the schema takes all conditions: it may have been corrected.
-const legacyFor = 10 * time.Minute
-
-func (r *reconciler) isLegacy() bool { return r.now().Unix() < r.legacyUntil.Load() }
 
 // countWrite counts a write, but not one that met another client's, which is tried again, or
 // of an object that is gone, whose status is of no use.

@@ -326,9 +326,12 @@ func Warn(st map[string]any, warnings []string) map[string]any {
 	return out
 }
 
-// Legacy is after with nothing but ansible-operator's conditions added to before.
+// Legacy is after with nothing but ansible-operator's conditions added to before, of which a run that has ended goes.
 func Legacy(before, after map[string]any) map[string]any {
 	out := clone(before)
+	if ansible := mapAt(out, "ansible"); ansible != nil && mapAt(after, "ansible")["activeRun"] == nil {
+		delete(ansible, "activeRun")
+	}
 	var list []any
 	items, _ := clone(after)["conditions"].([]any)
 	for _, item := range items {

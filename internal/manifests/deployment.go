@@ -36,7 +36,7 @@ func (c *charter) deployment(o object) error {
 	for _, v := range volumes { // projects of operator-sdk have none
 		volume, _ := v.(map[string]any)
 		work, ok := volume["emptyDir"].(map[string]any)
-		if !ok {
+		if !ok || len(volumes) > 1 && volume["name"] != "work" {
 			continue
 		}
 		work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")

@@ -56,6 +56,8 @@ type exchange struct {
 	asked string
 	// outlives is true if the written object is to stay when its owner goes.
 	outlives bool
+	// asStored is true if it is only by what is there that it does: the write may take that away.
+	asStored bool
 	// holds are those of its bodies.
 	holds []*hold
 	// unread is why the values of Secrets in the request could not be read.

@@ -208,7 +208,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
-	if isObject {
+	if isObject && !x.asStored {
 		if with, err := objectbody.Add(body, x.noteIn(x.mark(), cmp.Or(x.info.Name, meta.Name))); err == nil {
 			return with, nil
 		}
@@ -258,7 +258,7 @@ func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) 
 		x.marked, x.created, x.noted = replaces, replaces, replaces // other patches create nothing
 		return replaces, nil
 	}
-	x.outlives = x.outlives || apply && Outlives(stored.Annotations)
+	x.asStored = apply && !x.outlives && Outlives(stored.Annotations)
 	x.version, x.noted = stored.ResourceVersion, x.s.Touched != nil && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
 	switch {
 	case x.ours(*stored):
