@@ -379,8 +379,7 @@ func (k *kind) stillAbsent(err error) error {
 	return k.state
 }
 
-// absence is true for a reason that says that the API server does not serve the kind, or
-// what enabledIf names.
+// absence is true for a reason that says that the API server does not serve the kind, or what enabledIf names.
 func absence(state error) bool {
 	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone) || errors.As(state, new(notEnabledError))
 }

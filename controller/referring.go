@@ -174,8 +174,7 @@ func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	return slices.Compact(kinds)
 }
 
-// serve follows the kinds until ctx ends. Those that are not installed are looked for
-// every interval. The error is nil.
+// serve follows the kinds until ctx ends. Those that are not installed are looked for every interval. The error is nil.
 func (f *referring) serve(ctx context.Context, interval time.Duration) error {
 	var wg sync.WaitGroup
 	for _, k := range f.kinds {

@@ -64,8 +64,7 @@ type Reported struct {
 	stop context.CancelCauseFunc
 }
 
-// reportedIn is for the reports in the directory of a run that has ended; nil for a run
-// of Ansible.
+// reportedIn is for the reports in the directory of a run that has ended; nil for a run of Ansible.
 func reportedIn(req Request, exit supervise.Exit) *Reported {
 	if _, err := os.Lstat(filepath.Join(artifactsDir(req), ReportsFile)); err != nil {
 		return nil
