@@ -330,7 +330,7 @@ func (s situation) unscheduled() (time.Time, cause) {
 	case last.Wait != nil:
 		return last.Finished.Add(minLook), causeWaited
 	case last.RequeueAfter > 0:
-		delay, why = last.RequeueAfter, causeRequeueAfter
+		return last.Finished.Add(min(last.RequeueAfter, maxPeriod)), causeRequeueAfter // the time that the run asks for, without jitter
 	case s.deleting:
 		// A success that is recorded but whose finalizer is still there was
 		// recorded by another process: only a proof of our own takes it off.
