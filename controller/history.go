@@ -72,7 +72,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 // hidesFailure is true if the task that has failed has no_log, which hides its arguments, too.
 func hidesFailure(sum jobevent.Summary) bool {
 	culprits := sum.Culprits()
-	return len(culprits) > 0 && culprits[len(culprits)-1].Hidden()
+	return len(culprits) > 0 && culprits[jobevent.Decisive(culprits)].Hidden()
 }
 
 func historyCounts(c status.Counts) history.Counts {

@@ -242,7 +242,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	run.Counts, run.Completed = countsOf(sum), sum.CompletedAt
 	run.Localhost = localhost(sum)
 	if culprits := sum.Culprits(); !verdict.Success && len(culprits) > 0 {
-		c := culprits[len(culprits)-1]
+		c := culprits[jobevent.Decisive(culprits)] // the one that the message begins with
 		task := taskOf(c.Task)
 		task.Host = c.Host
 		run.FailedTask = &task

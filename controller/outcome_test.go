@@ -91,6 +91,25 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	}
 }
 
+// The failed task is the one that the message begins with, not the last of several.
+func TestOutcome_TheFailedTaskIsThatOfTheMessage(t *testing.T) {
+	t.Parallel()
+	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", result: runner.Result{ExitCode: 2, Status: "failed"}}
+	s.result.Summary.Failed = []jobevent.Failure{
+		{Task: jobevent.Task{Name: "Reach it"}, Host: "far", Message: "no route", Unreachable: true},
+		{Task: jobevent.Task{Name: "Deploy"}, Host: "near", Message: "refused"},
+		{Task: jobevent.Task{Name: "Clean up"}, Host: "near", Message: "nothing there"},
+	}
+	s.result.Summary.Failed[1].Detail = "the output is hidden because of no_log"
+	run := (&reconciler{now: time.Now}).endedRun(s)
+	if !hidesFailure(s.result.Summary) {
+		t.Error("the lines of a task with no_log are shown, since the last one has none")
+	}
+	if run.FailedTask == nil || run.FailedTask.Name != "Deploy" || !strings.HasPrefix(run.Message, "refused\ntask \"Deploy\"") {
+		t.Errorf("failed task %+v, message %q", run.FailedTask, run.Message)
+	}
+}
+
 // A run is not to blame for the death of a helper process, unless it is its own, and it
 // happens again. That of a fork server says nothing of any of its runs.
 func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {

@@ -156,7 +156,8 @@ func (r Result) explainDoubt(culprits []jobevent.Failure) (Reason, string, strin
 	if len(culprits) == 0 {
 		return ResultIncomplete, text, ""
 	}
-	return ResultIncomplete, text, describe(culprits[0].Task, culprits[0].Host)
+	f := culprits[jobevent.Decisive(culprits)]
+	return ResultIncomplete, text, describe(f.Task, f.Host)
 }
 
 // died tells whether ansible-runner or ansible-playbook ended without a
@@ -230,10 +231,9 @@ func (r Result) lastTask() string {
 	return "before the first task"
 }
 
-// explainTasks explains failures of tasks; the first one that is more than an
-// unreachable host gives the reason.
+// explainTasks explains failures of tasks; the decisive one gives the reason.
 func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
-	first := max(0, slices.IndexFunc(culprits, func(f jobevent.Failure) bool { return !f.Unreachable }))
+	first := jobevent.Decisive(culprits)
 	f := culprits[first]
 	// What must not be lost stands first: compose cuts at the end.
 	place := []string{describe(f.Task, f.Host)}

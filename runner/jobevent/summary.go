@@ -322,6 +322,12 @@ func (s *Summary) Culprits() []Failure {
 	return culprits[max(0, len(culprits)-maxFailures):]
 }
 
+// Decisive is the index of the failure that explains the run: the first one that is more
+// than an unreachable host, else the first.
+func Decisive(culprits []Failure) int {
+	return max(0, slices.IndexFunc(culprits, func(f Failure) bool { return !f.Unreachable }))
+}
+
 // plausible tells whether the counts can be what Ansible counted. A nil Stats
 // is not: the event had none.
 func (s *Stats) plausible() bool {
