@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 // errDuplicate is wrapped by the [EventError] of a file whose counter another
@@ -46,6 +47,9 @@ const (
 	// maxLiveGap bounds the gap that is given up while the run lasts: a stray
 	// file with an absurd counter must not make the genuine events late.
 	maxLiveGap = 64 << 10
+	// maxRefused bounds how often in a row something is opened again for which there
+	// was no file descriptor: with the pauses, a minute.
+	maxRefused = 300
 )
 
 // Follow yields the events in dir, ansible-runner's job_events directory, in
@@ -56,7 +60,8 @@ const (
 // A file that holds no event gives an [*EventError] and the event's counter;
 // events that are missing give a [*GapError], once they are not to be expected
 // any more; both are followed by what comes after. An error of another kind is
-// the last: the directory could not be read. Links, pipes, devices and
+// the last: the directory could not be read. Without a file descriptor, that and
+// files are tried again for a minute. Links, pipes, devices and
 // directories count as missing.
 //
 // Memory is bounded, however large the events and however many there are. The
@@ -98,6 +103,8 @@ type follower struct {
 	// waited for.
 	gapSince time.Time
 	patience time.Duration
+	// refused counts how often in a row there was no file descriptor.
+	refused int
 	// poll is the interval at which the directory is listed unasked.
 	poll time.Duration
 }
@@ -149,6 +156,9 @@ func (f *follower) run(ctx context.Context, done <-chan struct{}, yield func(Eve
 		case f.mustScan(finished):
 			f.scan(ctx)
 		case f.window.empty() && finished:
+			if f.stale = f.refusedBriefly(f.failure); f.stale {
+				continue
+			}
 			if f.failure != nil {
 				yield(Event{}, fmt.Errorf("read job events: %w", f.failure))
 			}
@@ -186,6 +196,10 @@ func (f *follower) deliver(yield func(Event, error) bool) bool {
 	if errors.Is(err, errNoFile) {
 		return true
 	}
+	if f.refusedBriefly(err) {
+		f.window.add(n)
+		return true
+	}
 	last := &f.behind[n.counter%len(f.behind)]
 	last.fileName, last.doubled = n, false
 	f.next++
@@ -195,6 +209,21 @@ func (f *follower) deliver(yield func(Event, error) bool) bool {
 		return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, err})
 	}
 	return yield(e, nil)
+}
+
+// refusedBriefly tells, after a pause, whether there was no file descriptor for what is to be
+// opened, and it is to be tried again: other runs end, and give back theirs.
+func (f *follower) refusedBriefly(err error) bool {
+	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+		f.refused = 0
+		return false
+	}
+	if f.refused >= maxRefused {
+		return false
+	}
+	f.refused++
+	time.Sleep(pollEveryUnaided)
+	return true
 }
 
 func (f *follower) yieldDuplicates(yield func(Event, error) bool) bool {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -262,6 +264,23 @@ func TestFollow_ASecondFileThatComesLaterIsBad(t *testing.T) {
 			must.Be(t, "yielded", []string{"1-b", "2-b", "second 1-a.json", "3-b"}, got)
 		})
 	}
+}
+
+// Without a file descriptor, an event and the directory are late, not lost.
+func TestFollow_WaitsForAFileDescriptor(t *testing.T) {
+	dir := t.TempDir()
+	writeEvent(t, dir, 1, "a")
+	writeEvent(t, dir, 2, "a")
+	var enough unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &enough))
+	restore := func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &enough) }
+	defer restore()
+	refuse := func() {
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: enough.Max}))
+		time.AfterFunc(20*time.Millisecond, restore)
+	}
+	must.Be(t, "refused an event", []string{"1-a", "2-a"}, script(t, Follow(t.Context(), dir, closed()), map[string]func(){"1-a": refuse}))
+	must.Be(t, "refused the directory", []string{"1-a", "2-a"}, log(follow(dir, closed(), func(*follower) { refuse() })))
 }
 
 func TestFollow_EndsWithItsContext(t *testing.T) {
