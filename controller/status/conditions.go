@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -143,6 +144,12 @@ func verdictReasons() map[string]bool {
 	}
 }
 
+// generationOf is the generation that our condition Ready in a status is about, by that of the
+// status where the schema keeps none in conditions.
+func generationOf(ready, st map[string]any) int64 {
+	return cmp.Or(integer(ready["observedGeneration"]), integer(st["observedGeneration"]))
+}
+
 func isOurType(cond map[string]any) bool {
 	switch cond["type"] {
 	case Running, Successful, Failure:
@@ -218,7 +225,7 @@ func ended(st map[string]any) (result Result, generation int64) {
 		return "", 0
 	}
 	if _, ready := c.find(Ready); ready != nil && ours(ready) {
-		generation = max(integer(ready["observedGeneration"]), 0)
+		generation = max(generationOf(ready, st), 0)
 	}
 	return result, generation
 }

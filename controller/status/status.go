@@ -32,7 +32,7 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 	if deleting {
 		reason = reasonDeleting
 		c.add(Ready, "False", reason, "The object is being deleted")
-	} else if _, ready := c.find(Ready); ready == nil || integer(ready["observedGeneration"]) != a.Generation {
+	} else if _, ready := c.find(Ready); ready == nil || generationOf(ready, next) != a.Generation {
 		c.add(Ready, "Unknown", reason, messageRunning)
 	}
 	c.add(Reconciling, "True", reason, message)

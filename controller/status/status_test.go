@@ -116,6 +116,20 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 }
 
 // A loop is told of while it lasts, and leaves nothing behind.
+// Ready says which generation it is about also where the schema keeps that of the status only.
+func TestBegin_LeavesReadyWhereTheSchemaPrunesItsGeneration(t *testing.T) {
+	st := Conclude(nil, success(1), 0, at(2))
+	for _, item := range st["conditions"].([]any) {
+		delete(item.(map[string]any), "observedGeneration")
+	}
+	for generation, want := range map[int64]string{1: "True", 2: "Unknown"} {
+		_, ready := readConditions(Begin(st, Active{ID: someID, Cause: "period", Generation: generation}, false, at(3)), 0, at(3)).find(Ready)
+		must.Be(t, fmt.Sprint("Ready of generation ", generation), any(want), ready["status"])
+	}
+	delete(st, "ansible")
+	must.Be(t, "generation of the run that has ended", int64(1), Read(st).EndedGeneration)
+}
+
 func TestStatus_LoopingLastsAsLongAsTheLoop(t *testing.T) {
 	loop, cut := success(1), success(1)
 	loop.Loop, cut.Result = "It was run 10 times", Interrupted
