@@ -78,7 +78,10 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	t, noTicket := r.store.Ticket(s.uid(), lost)
 	if noTicket == nil {
 		failpoint.Hit("lost.before-reap")
-		if err := r.opts.Runner.Reap(lost.ID); err != nil {
+		switch err := r.opts.Runner.Reap(lost.ID); {
+		case errors.Is(err, runner.ErrSurvivors): // they may be there as long as the node is up
+			s.log.Error(err, "Processes of a run of an earlier process cannot be killed; look what they wait for, or restart the node", "run", lost.ID)
+		case err != nil:
 			return err
 		}
 		r.strip(s, lost.ID)

@@ -38,10 +38,12 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 		// stranger is true where nothing on disk agrees with the status: then
 		// nothing is done to processes or files.
 		stranger bool
+		left     error
 	}{
 		"a success":           {recover: proved, adopted: status.Succeeded},
 		"a failure":           {recover: failing, adopted: status.Failed},
 		"an unknown end":      {},
+		"processes are left":  {recover: proved, left: fmt.Errorf("%w: 7", runner.ErrSurvivors), adopted: status.Succeeded},
 		"another run":         {change: func(t *runstore.Ticket) { t.Run = newUID() }, recover: proved, stranger: true},
 		"another object":      {change: func(t *runstore.Ticket) { t.UID = "other" }, recover: proved, stranger: true},
 		"another generation":  {change: func(t *runstore.Ticket) { t.Generation++ }, recover: proved, stranger: true},
@@ -64,7 +66,7 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 			must.Do(t, c.Status().Update(t.Context(), is))
 			leave(t, opts.RunnerRoot, is, lost, before.Fingerprint, tt.change, tt.file)
 
-			exec := &fakeExecutor{recover: tt.recover}
+			exec := &fakeExecutor{recover: tt.recover, reap: func(string) error { return tt.left }}
 			start(t, cfg, exec, opts)
 			var last status.Run
 			eventually(t, "the lost run is settled", func() bool {

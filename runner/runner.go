@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ErrUnavailable is returned when ansible-runner cannot be started: not
@@ -27,6 +28,9 @@ var ErrPodEnded = fmt.Errorf("%w: the container of its Pod has ended", ErrCut)
 // ErrServerCut is an [ErrCut] that all runs of a fork server had at once: the server's
 // keeper or its supervising process was killed. No single run has caused it.
 var ErrServerCut = fmt.Errorf("%w: its fork server, with all runs of that", ErrCut)
+
+// ErrSurvivors is that of package supervise: processes of the run are left.
+var ErrSurvivors = supervise.ErrSurvivors
 
 // ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since
 // this process did not say for five seconds that it lives. It says nothing of the content.

@@ -110,7 +110,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		}
 	}
 	if len(answer.Survivors) > 0 {
-		err = errors.Join(err, fmt.Errorf("%w: no permission to kill %v", ErrSurvivors, answer.Survivors))
+		err = errors.Join(err, fmt.Errorf("%w: it cannot kill %v", ErrSurvivors, answer.Survivors))
 	}
 	killed, killErr := t.kill()
 	exit.Killed += killed

@@ -43,7 +43,7 @@ var ErrServer = errors.New("fork server")
 var ErrLate = errors.New("the fork came late")
 
 // ErrSurvivors is wrapped when processes of the tree could not be killed,
-// because they run as a user that we may not signal.
+// because they run as a user that we may not signal, or the kernel does not end them.
 var ErrSurvivors = errors.New("processes survived")
 
 // defaultGrace is the time between SIGTERM and SIGKILL of a [Command] that

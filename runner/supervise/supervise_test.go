@@ -257,6 +257,21 @@ func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
 	}
 }
 
+// The kernel does not end a process that waits for a disk; a signal without effect stands for that.
+func TestTree_GivesUpWhatNoSignalEnds(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	must.Do(t, cmd.Start())
+	tr := newTree(cmd.Process.Pid, "ROLEWRIGHT_TEST=stuck")
+	signals := 0
+	tr.surveys, tr.sigkill = 3, func(identity) error { signals++; return nil }
+	killed, err := tr.kill()
+	if killed != 1 || signals < 4 || !errors.Is(err, ErrSurvivors) || !strings.Contains(err.Error(), strconv.Itoa(cmd.Process.Pid)) {
+		t.Errorf("%d killed with %d signals, error %v", killed, signals, err)
+	}
+	must.Do(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+}
+
 func TestSigkill_SparesWhoeverHasTheRecycledPID(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	must.Do(t, cmd.Start())

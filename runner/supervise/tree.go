@@ -30,6 +30,9 @@ type tree struct {
 	sessions map[int]struct{}
 	// memory is the most that the members were seen to take.
 	memory int64
+	// sigkill is that function, and surveys is [stuckSurveys], but in tests.
+	sigkill func(identity) error
+	surveys int
 }
 
 func newTree(pid int, cookie string) *tree {
@@ -38,6 +41,7 @@ func newTree(pid int, cookie string) *tree {
 		cookie:   cookie,
 		members:  map[identity]struct{}{},
 		sessions: map[int]struct{}{pid: {}}, // it was started with setsid
+		sigkill:  sigkill, surveys: stuckSurveys,
 	}
 	// No one has waited for the process yet, so that its pid is still its own.
 	if p, err := readProcess(pid); err == nil {
@@ -49,7 +53,9 @@ func newTree(pid int, cookie string) *tree {
 
 // newOrphans is a tree whose root is gone: its pid may be anybody's by now.
 func newOrphans(cookie string) *tree {
-	return &tree{cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}}
+	return &tree{
+		cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}, sigkill: sigkill, surveys: stuckSurveys,
+	}
 }
 
 // add notes a member and tells whether it is new.
@@ -215,13 +221,16 @@ const (
 	// refusedSurveys bounds those in which everybody left may not be
 	// signalled; with the growing pauses it amounts to about a second.
 	refusedSurveys = 25
+	// stuckSurveys bounds those in a row that find the same processes, which are killed
+	// already: half a minute. The kernel waits for a disk or a server with each of them.
+	stuckSurveys = 600
 	// maxPause bounds the pauses between surveys; a killed process takes as
 	// long as the kernel needs to tear it down.
 	maxPause = 50 * time.Millisecond
 )
 
-// kill kills the members until a survey finds none, and returns how many there
-// were. One pass is never enough: what was just born is seen by the next.
+// kill kills the members until a survey finds none, or the same ones for half a
+// minute, and returns how many there were. One pass is never enough: what was just born is seen by the next.
 //
 // No process is frozen first. What can be stopped can be killed as well, and those
 // that are orphaned in between come to their reaper, where the next pass finds
@@ -229,7 +238,7 @@ const (
 func (t *tree) kill() (int, error) {
 	defer func() { _ = t.group.remove() }() // it is empty, or keeps what may not be killed
 	killed := map[identity]struct{}{}
-	undecided, refused := 0, 0
+	undecided, refused, stuck, left := 0, 0, 0, 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
 		if t.reaper && childless() {
 			return len(killed), nil
@@ -250,8 +259,9 @@ func (t *tree) kill() (int, error) {
 		}
 		t.group.kill()
 		var denied []int
+		before := len(killed)
 		for _, p := range living {
-			if err := sigkill(p.identity); errors.Is(err, os.ErrPermission) {
+			if err := t.sigkill(p.identity); errors.Is(err, os.ErrPermission) {
 				denied = append(denied, p.pid)
 				continue
 			}
@@ -262,8 +272,22 @@ func (t *tree) kill() (int, error) {
 				return len(killed), fmt.Errorf("%w: no permission to kill %v", ErrSurvivors, denied)
 			}
 		}
+		if stuck++; len(living) == 0 || len(living) != left || len(killed) > before {
+			stuck = 0
+		}
+		if left = len(living); stuck > t.surveys {
+			return len(killed), fmt.Errorf("%w: no end of %v after SIGKILL", ErrSurvivors, pidsOf(living))
+		}
 		time.Sleep(pause)
 	}
+}
+
+func pidsOf(of []process) []int {
+	var pids []int
+	for _, p := range of {
+		pids = append(pids, p.pid)
+	}
+	return pids
 }
 
 // childless tells whether this process has no children, dead or alive. If it

@@ -97,6 +97,15 @@ class RunHead(unittest.TestCase):
         growing = [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
         self.assertEqual(pauses, growing + growing[:3])
 
+    def test_names_what_does_not_die_at_all(self) -> None:
+        stuck, kill = child("sleep", "60"), os.kill
+        with unittest.mock.patch.object(os, "kill"), unittest.mock.patch.object(runhead.time, "sleep"):
+            signal.alarm(60)
+            self.assertEqual(runhead.kill_rest(), (1, [stuck]))
+            signal.alarm(0)
+        kill(stuck, signal.SIGKILL)
+        os.waitpid(stuck, 0)
+
 
 class Modules(unittest.TestCase):
     def setUp(self) -> None:

@@ -229,19 +229,23 @@ class Watch:
 
 #: How long processes of other users are waited for, in seconds.
 PATIENCE = 1.0
+#: How often in a row the same processes are found after they were killed: half a minute. The kernel waits for a disk or
+#: a server with each of them.
+STUCK = 600
 #: How long it takes until the rest is looked at again, at first and at last: each time, all processes are, in seconds.
 PAUSES = 0.001, 0.05
 
 
 def kill_rest() -> tuple[int, list[int]]:
     """Kill all descendants until there are none. Return how many there were,
-    and those that may not be killed.
+    and those that may not be killed, or do not end.
     """
     me = os.getpid()
     killed: set[int] = set()
     deadline: float | None = None
     pause = PAUSES[0]
     before: list[int] = []
+    stuck = 0
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -262,6 +266,9 @@ def kill_rest() -> tuple[int, list[int]]:
             deadline = deadline or time.monotonic() + PATIENCE
             if time.monotonic() > deadline:
                 return len(killed), denied
+        stuck = stuck + 1 if living and living == before else 0
+        if stuck > STUCK:
+            return len(killed), living
         pause = min(2 * pause, PAUSES[1]) if living == before else PAUSES[0]
         before = living
         time.sleep(pause)
