@@ -21,6 +21,9 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 		Fingerprint: s.fingerprint, Inputs: s.inputs,
 		Started: s.active.Started, Finished: r.now(), Handled: s.handled(),
 	}
+	if errors.Is(s.err, runner.ErrSurvivors) {
+		s.warnings = append(s.warnings, survivorsLeft+s.err.Error())
+	}
 	// Warnings and errors may quote the object.
 	for i, w := range s.warnings {
 		s.warnings[i] = s.mask.Mask(w)
@@ -77,7 +80,11 @@ func (s *scope) handled() string {
 // text is [redact.Replacement].
 const withheldBecause = "what the run has said is withheld: "
 
-// notRun fills in a run that did not take place or was cut short.
+// survivorsLeft begins the warning that says which processes of a run are left.
+const survivorsLeft = "processes of the run are left that cannot be killed; look what they wait for, such as a file system that does not answer, " +
+	"or restart the node: "
+
+// notRun fills in a run that did not take place or was cut short, or has left processes.
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
@@ -126,16 +133,23 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, errReferenceNotFound):
 		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
 		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it exists")
-	case errors.Is(s.err, runner.ErrNotRunnable):
-		run.Result, run.Reason = status.Failed, string(runner.CommandNotRunnable)
-		run.Message = short("Unable to run reconciliation: " + said)
-	case errors.Is(s.err, runner.ErrUnavailable), errors.Is(s.err, runner.ErrPod):
-		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
-		run.Message = short("Unable to run reconciliation: " + said)
+	case errors.Is(s.err, runner.ErrSurvivors):
+		r.judged(s, run) // it has come to its end
 	default:
-		run.Result, run.Reason = status.Failed, status.ReasonNotRun
+		run.Result, run.Reason = status.Failed, whyNotMade(s.err)
 		run.Message = short("Unable to run reconciliation: " + said)
 	}
+}
+
+// whyNotMade is the reason of a run that was not made.
+func whyNotMade(err error) string {
+	switch {
+	case errors.Is(err, runner.ErrNotRunnable):
+		return string(runner.CommandNotRunnable)
+	case errors.Is(err, runner.ErrUnavailable), errors.Is(err, runner.ErrPod):
+		return status.ReasonUnavailable
+	}
+	return status.ReasonNotRun
 }
 
 // wasInterrupted fills in a run that is repeated without having failed.

@@ -91,6 +91,25 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	}
 }
 
+// What a run has achieved is known, and that processes of it are left is said beside it.
+func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
+	t.Parallel()
+	left := fmt.Errorf("%w: no end of [7] after SIGKILL", runner.ErrSurvivors)
+	for want, s := range map[string]*scope{
+		"Succeeded Succeeded": {err: left, result: succeeded()},
+		"Failed TaskFailed":   {err: left, result: failed("broken")},
+		"Failed TimedOut":     {err: errors.Join(ErrTimeout, left), result: succeeded()},
+	} {
+		s.use, s.memory, s.mask, s.runID = &use{secrets: &secrets{}}, &memory{}, redact.New(), "1"
+		run := (&reconciler{now: time.Now}).endedRun(s)
+		must.Be(t, "end", want, fmt.Sprint(run.Result, " ", run.Reason))
+		must.Be(t, want+": counts", countsOf(s.result.Summary), run.Counts)
+		if len(run.Warnings) != 1 || !strings.Contains(run.Warnings[0], "restart the node") || !strings.Contains(run.Warnings[0], "[7]") {
+			t.Errorf("%s: warnings %q", want, run.Warnings)
+		}
+	}
+}
+
 // The failed task is the one that the message begins with, not the last of several.
 func TestOutcome_TheFailedTaskIsThatOfTheMessage(t *testing.T) {
 	t.Parallel()
