@@ -37,16 +37,21 @@ type facts struct {
 	// status and other are of the managed fields: the entries of the status
 	// subresource, and those of all other writes.
 	status, other digest
+	// plainStatus is true if other writes have a say in the status, as where a kind has no
+	// status subresource: then the generation counts writes of the status, too.
+	plainStatus bool
 }
 
 // factsOf is a pure function of the object.
 func factsOf(o metav1.Object) facts {
 	var status, other []metav1.ManagedFieldsEntry
+	plainStatus := false
 	for _, entry := range o.GetManagedFields() {
 		if entry.Subresource == "status" {
 			status = append(status, entry)
 		} else {
 			other = append(other, entry)
+			plainStatus = plainStatus || bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:status"`))
 		}
 	}
 	labels, annotations := withoutStatus(o.GetLabels(), o.GetAnnotations(), status, other)
@@ -56,6 +61,7 @@ func factsOf(o metav1.Object) facts {
 		visible:     digestOf(labels, annotations, o.GetOwnerReferences(), o.GetFinalizers()),
 		status:      digestOf(status),
 		other:       digestOf(other),
+		plainStatus: plainStatus,
 	}
 }
 
@@ -133,12 +139,15 @@ func write(h hash.Hash, part any) {
 // A status write shows in the managed fields: entries of the status subresource
 // have changed and no others. A kind with a generation counts the writes of its
 // specification there. A kind without hides them: two writes of one manager
-// within a second leave managed fields that are the same to the letter.
+// within a second leave managed fields that are the same to the letter. A kind
+// without a status subresource counts the writes of its status, too.
 func judge(was, is facts) verdict {
 	viaStatus := was.status != is.status && was.other == is.other
 	switch {
 	case is.terminating:
 		return bookkeeping // the deletion itself counts, once it is done
+	case was.generation != is.generation && was.visible == is.visible && (was.plainStatus || is.plainStatus):
+		return unclear
 	case was.generation != is.generation:
 		return changed
 	case viaStatus:

@@ -89,6 +89,14 @@ func TestJudge_FollowsItsRules(t *testing.T) {
 			was: object(1, nil, role), is: object(1, map[string]string{}, role),
 		},
 		{name: "nothing managed", want: unclear, was: object(0, nil), is: object(0, nil)},
+		{
+			name: "the status, or the specification, of a kind without its subresource", want: unclear,
+			was: object(1, nil, role), is: object(2, nil, role, entry("controller", "", `{"f:status":{}}`)),
+		},
+		{
+			name: "the status and an annotation of a kind without its subresource", want: changed,
+			was: object(1, nil, role), is: object(2, map[string]string{"mine": "1"}, role, entry("controller", "", `{"f:status":{}}`)),
+		},
 		{name: "a generation that goes back", want: changed, was: object(2, nil), is: object(1, nil)},
 	}
 	for _, tt := range tests {

@@ -442,8 +442,20 @@ func TestRun_TheDeploymentControllerIsNoNewsUnlessStatusCounts(t *testing.T) {
 
 func TestRegistry_FollowsCustomResourcesThatAreOwned(t *testing.T) {
 	t.Parallel()
-	gvk := testenv.CRD(t, testenv.Config(t))
-	w := newWorld(t, gvk)
+	for name, options := range map[string][]testenv.CRDOption{
+		"with a status subresource": nil,
+		"without one":               {testenv.WithoutStatus()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gvk := testenv.CRD(t, testenv.Config(t), options...)
+			followsCustomResources(t, newWorld(t, gvk), gvk, len(options) == 0)
+		})
+	}
+}
+
+func followsCustomResources(t *testing.T, w *world, gvk schema.GroupVersionKind, hasStatus bool) {
+	t.Helper()
 	widgets := gvk.GroupVersion().WithResource("widgets")
 	owned := &unstructured.Unstructured{}
 	owned.SetGroupVersionKind(gvk)
@@ -455,17 +467,18 @@ func TestRegistry_FollowsCustomResourcesThatAreOwned(t *testing.T) {
 	}
 	w.restore(widgets, "owner")
 	for _, step := range []struct {
-		body, subresource string
-		want              int // times told until then
+		body   string
+		status bool
+		want   int // times told until then
 	}{
-		{body: `{"status":{"a":"b"}}`, subresource: "status", want: 0},
+		{body: `{"status":{"a":"b"}}`, status: true, want: 0},
 		{body: `{"metadata":{"finalizers":null}}`, want: 0},
 		{body: `{"spec":{"a":"b"}}`, want: 1},
 		{body: `{"metadata":{"labels":{"a":"b"}}}`, want: 2},
 	} {
 		var subresources []string
-		if step.subresource != "" {
-			subresources = []string{step.subresource}
+		if step.status && hasStatus {
+			subresources = []string{"status"}
 		}
 		o, err := objects.Patch(t.Context(), "object", types.MergePatchType, []byte(step.body), metav1.PatchOptions{}, subresources...)
 		if err != nil {
