@@ -114,8 +114,8 @@ func (r *reader) read(path string, f *Frame) *yaml.Node {
 }
 
 // Parse returns the root of the first document; nil without an error if that is
-// empty. Of a key that a mapping has twice it has the last, as Ansible does. It refuses
-// an alias that contains itself.
+// empty. Of a key that a mapping has twice it has the last, as Ansible does; of several merge
+// keys all, the last one first. It refuses an alias that contains itself.
 func Parse(data []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -146,8 +146,26 @@ func dropRepeated(n *yaml.Node) {
 			i += 2
 		}
 	}
+	joinMerges(n)
 	for _, child := range n.Content {
 		dropRepeated(child)
+	}
+}
+
+// joinMerges makes one of several merge keys of a mapping, with a list, the first of which counts.
+func joinMerges(n *yaml.Node) {
+	var rest, merges []*yaml.Node
+	for key, value := range Pairs(n) {
+		if key.Tag == "!!merge" {
+			one := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: key.Line, Content: []*yaml.Node{key, value}}
+			merges = slices.Insert(merges, 0, one)
+		} else {
+			rest = append(rest, key, value)
+		}
+	}
+	if len(merges) > 1 {
+		all := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: merges[0].Line, Content: merges}
+		n.Content = append(rest, merges[0].Content[0], all)
 	}
 }
 

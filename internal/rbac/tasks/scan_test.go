@@ -249,6 +249,10 @@ func scanCases() map[string]scanCase {
 			tasks: "- name: a\n  k8s: {kind: Pod, name: x, kind: Secret, state: patched}\n  when: a\n  when: b\n",
 			want:  []string{at + "2 v1 Secret get,patch"},
 		},
+		"merge keys that are there twice": {
+			tasks: "- vars: {common: &common {api_version: apps/v1, kind: Pod, name: x}}\n  k8s:\n    <<: *common\n    <<: [{kind: Deployment, state: patched}, {kind: Job}]\n",
+			want:  []string{at + "2 apps/v1 Deployment get,patch"},
+		},
 		"anchors and merge keys": {
 			tasks: "- name: a\n  k8s: &common {api_version: apps/v1, kind: Deployment, name: x, state: patched}\n- name: b\n  k8s:\n    <<: *common\n    kind: DaemonSet\n- &task {k8s_info: {kind: Pod, name: x}}\n- <<: *task\n  when: true\n",
 			want:  []string{at + "2 apps/v1 Deployment get,patch", at + "4 apps/v1 DaemonSet get,patch", at + "7 v1 Pod get", at + "7 v1 Pod get"},
