@@ -55,8 +55,9 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.referring = r.referring.begin(s.key, s.referred)
 		s.witness.referring, grant.Writes = s.referring, s.referring
 	}
+	grant.Note = r.pruning() && !s.plan.check && !s.deleting
 	// What a run that goes on has touched before, no one knows.
-	if r.pruning() && !s.plan.check && !s.deleting && s.token == "" {
+	if grant.Note && s.token == "" {
 		s.touched = &touches{named: map[touch]struct{}{}}
 		grant.Touched = s.touched
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -153,6 +154,34 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 	address <- o.set.opts.Gateway.URL()
 	eventually(t, "the next run parks the object", func() bool { return last().Wait != nil })
 	must.Be(t, "runs", 2, exec.count())
+}
+
+// What a run that was adopted has touched before is not known, so it prunes nothing. What it creates is noted all the same, for
+// those after it.
+func TestAdoption_NotesWhatTheRunCreates(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
+	w.Prune = true
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	ticket := must.Get(json.Marshal(runstore.Ticket{Run: lost.ID, UID: string(obj.GetUID()), Generation: 1, Fingerprint: "earlier"}))(t)
+	exec := &fakeExecutor{held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
+	child, address := configMap(obj.GetNamespace(), "child"), make(chan string, 1)
+	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if !req.Apart.Adopted {
+			return succeeded(), nil
+		}
+		run, err := client.New(&rest.Config{Host: <-address, BearerToken: "its token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, client.Options{})
+		if err != nil {
+			return runner.Result{}, err
+		}
+		return succeeded(), run.Create(ctx, child.DeepCopy())
+	}
+	o := start(t, cfg, exec, owning(w))
+	address <- o.set.opts.Gateway.URL()
+	awaitCondition(t, c, obj, status.Ready, "True")
+	must.Be(t, "note", string(obj.GetUID())+"/configmaps/"+obj.GetNamespace()+"/child", get(t, c, child).GetAnnotations()[proxy.AnnotationCreated])
 }
 
 // An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.

@@ -46,9 +46,10 @@ type Grant struct {
 	// Self is notified of what the run does to the owner itself; it may be nil.
 	Self Self
 	// Touched is told of each object that the run names in a request, whatever the
-	// request is and becomes of it; it may be nil. Where it is not, what the run creates
-	// gets a note of that, which [CreatedBy] reads. It is called concurrently.
+	// request is and becomes of it; it may be nil. It is called concurrently.
 	Touched Touched
+	// Note gives what the run creates a note of that, which [CreatedBy] reads.
+	Note bool
 	// Writes is notified of writes, too; it may be nil.
 	Writes Writes
 	// Secrets gets the values of Secrets, and the token; it may be nil.

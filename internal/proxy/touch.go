@@ -11,7 +11,7 @@ import (
 )
 
 // AnnotationCreated is the note on an object that a run has created for which
-// [Grant.Touched] is set. Its value names the owner by its UID, and the object itself: on
+// [Grant.Note] is set. Its value names the owner by its UID, and the object itself: on
 // a copy of the object it says nothing.
 const AnnotationCreated = "rolewright.dev/created"
 
@@ -46,7 +46,7 @@ func (x *exchange) note(name string) string {
 // noteIn is the mark with the note, where the object of that name gets one. Objects whose
 // names the API server generates get none: no later run can name them.
 func (x *exchange) noteIn(mark objectbody.Mark, name string) objectbody.Mark {
-	if x.s.Touched != nil && x.noted && name != "" {
+	if x.s.Note && x.noted && name != "" {
 		mark.Notes = map[string]string{AnnotationCreated: x.note(name)}
 	}
 	return mark

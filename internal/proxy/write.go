@@ -259,7 +259,7 @@ func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) 
 		return replaces, nil
 	}
 	x.asStored = apply && !x.outlives && Outlives(stored.Annotations)
-	x.version, x.noted = stored.ResourceVersion, x.s.Touched != nil && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
+	x.version, x.noted = stored.ResourceVersion, x.s.Note && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
 	switch {
 	case x.ours(*stored):
 		x.marked = true
