@@ -155,7 +155,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	}
 	var children []Child
 	for _, meta := range objects {
-		if x.created && x.info.Verb != "create" && x.code == http.StatusOK {
+		if x.existed(meta.UID) {
 			x.disown(ctx, meta)
 			if !x.s.AdoptUnowned {
 				continue
@@ -202,7 +202,7 @@ func (x *exchange) addMark(resp *http.Response) error {
 	}
 	m := written[0]
 	x.outlives = Outlives(m.Annotations)
-	existed := x.created && x.info.Verb != "create" && x.code == http.StatusOK
+	existed := x.existed(m.UID)
 	if existed {
 		x.noted = false
 	}
@@ -278,6 +278,18 @@ func (x *exchange) unmarkable(err error) error {
 	return refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, fmt.Sprintf(
 		"the object was written, but not marked as owned by %s %q: %v; send the object as application/json, and let the operator patch %s",
 		x.s.Owner.GVK.Kind, x.s.Owner.Name, err, x.info.Resource))
+}
+
+// existed reports whether the written object was there although it was not when the run asked to create
+// it: another client has created it, and no other request of the run.
+func (x *exchange) existed(uid types.UID) bool {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.created && x.code == http.StatusCreated {
+		x.s.made[uid] = struct{}{}
+	}
+	_, made := x.s.made[uid]
+	return x.created && x.info.Verb != "create" && x.code == http.StatusOK && !made
 }
 
 // disown takes the note off an object that was not there when the run asked to create

@@ -99,7 +99,8 @@ type session struct {
 
 	mu      sync.Mutex
 	ended   bool
-	refusal string // why writes are refused; empty while they are not
+	refusal string                 // why writes are refused; empty while they are not
+	made    map[types.UID]struct{} // what its requests have created
 	active  sync.WaitGroup
 }
 
@@ -157,7 +158,7 @@ func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
 	s := &session{
 		Grant: g, room: semaphore.NewWeighted(maxHeldByRun), answers: semaphore.NewWeighted(maxHeldByRun),
-		marks: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(),
+		marks: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(), made: map[types.UID]struct{}{},
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
