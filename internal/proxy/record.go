@@ -37,8 +37,12 @@ func (x *exchange) record() {
 		verbs = append(verbs, "get")
 	}
 	for _, verb := range verbs {
+		subresource := x.info.Subresource
+		if x.looked && verb == "get" {
+			subresource = "" // see look
+		}
 		x.p.opts.Record(Call{
-			Verb: verb, Resource: x.gvr(), Subresource: x.info.Subresource, Namespaced: x.namespace() != "",
+			Verb: verb, Resource: x.gvr(), Subresource: subresource, Namespaced: x.namespace() != "",
 			Owner: x.s.Owner.GVK.GroupKind(), Owned: x.marked && x.code < http.StatusMultipleChoices && !x.dryRun,
 		})
 	}

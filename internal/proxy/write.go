@@ -83,12 +83,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if x.wanted() && !x.looked && x.info.Verb != "create" {
-		x.looked = true
-		if stored, err := x.p.stored(r.Context(), x.info); err == nil && stored != nil {
-			x.version = stored.ResourceVersion // without it a write that changes nothing counts as one
-		}
-	}
+	x.look(r.Context())
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	r.GetBody = func() (io.ReadCloser, error) { // of a request that the API server has not looked at, for another connection
@@ -98,6 +93,29 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 		r.Body = http.NoBody
 	}
 	return x.fence() // last, because the steps above take time
+}
+
+// look looks at what is there before a write, where no one has yet: without the version a write that changes
+// nothing counts as one.
+func (x *exchange) look(ctx context.Context) {
+	changes := x.info.Verb == "update" || x.info.Verb == "patch"
+	part := x.s.Tracker != nil && x.info.Subresource != "" && !x.dryRun && !x.ofSelf()
+	if x.looked || !changes || !part && !x.wanted() {
+		return
+	}
+	x.looked = true
+	if stored, err := x.p.stored(ctx, x.whole()); err == nil && stored != nil {
+		x.version = stored.ResourceVersion
+	}
+}
+
+// whole is the request for the object itself, where the exchange is about a subresource.
+func (x *exchange) whole() *request.RequestInfo {
+	info := *x.info
+	if info.Subresource != "" {
+		info.Path = strings.TrimSuffix(strings.TrimSuffix(info.Path, "/"), "/"+info.Subresource)
+	}
+	return &info
 }
 
 // heldBody takes the body of a write in, as soon as there is room for it.

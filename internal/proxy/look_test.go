@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// What a write of a subresource leaves as it was is the version of another client, whose change starts a run.
+func TestLook_AtTheObjectOfASubresource(t *testing.T) {
+	t.Parallel()
+	version := func(is string) string {
+		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"ns","uid":"u","resourceVersion":"` + is + `"}}`
+	}
+	for name, tt := range map[string]struct {
+		method, subresource, body, answer string
+		want                              []string
+	}{
+		"a write that changes something": {method: http.MethodPut, subresource: "status", body: version("1"), answer: version("2"), want: []string{"wrote pods"}},
+		"one that changes nothing":       {method: http.MethodPut, subresource: "status", body: version("1"), answer: version("1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := script(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.Method == tt.method:
+					_, _ = io.WriteString(w, tt.answer)
+				case r.URL.Path == "/api/v1/namespaces/ns/pods/x":
+					_, _ = io.WriteString(w, version("1"))
+				default:
+					w.WriteHeader(http.StatusNotFound)
+				}
+			}, plainly)
+			p, tracker := startProxy(t, &rest.Config{Host: api.URL}), &tracked{}
+			a, client, _ := admit(t, p, Grant{
+				Inject: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"}, Tracker: tracker,
+			})
+			_, _, err := send(t.Context(), client, tt.method, p.URL()+"/api/v1/namespaces/ns/pods/x/"+tt.subresource, tt.body)
+			must.Do(t, err)
+			a.Revoke()
+			must.Be(t, "told", tt.want, tracker.calls)
+		})
+	}
+}
