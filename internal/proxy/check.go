@@ -59,13 +59,18 @@ func inCheckMode(what string) error {
 
 // deleteOptions reads the body of a deletion in JSON or in protobuf.
 func deleteOptions(body []byte) (options metav1.DeleteOptions, err error) {
+	return options, unpack(body, &options)
+}
+
+// unpack reads a body in JSON or in protobuf.
+func unpack(body []byte, into interface{ Unmarshal(packed []byte) error }) error {
 	packed, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !ok {
-		return options, json.Unmarshal(body, &options)
+		return json.Unmarshal(body, into)
 	}
 	var envelope runtime.Unknown
-	if err = envelope.Unmarshal(packed); err == nil {
-		err = options.Unmarshal(envelope.Raw)
+	if err := envelope.Unmarshal(packed); err != nil {
+		return err
 	}
-	return options, err
+	return into.Unmarshal(envelope.Raw)
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/rolewright/rolewright/internal/discovery"
@@ -44,6 +45,8 @@ type exchange struct {
 	// true if it was.
 	version string
 	looked  bool
+	// uid is that of the object whose subresource is written, where it was looked at.
+	uid types.UID
 	// absent is true if the API server does not have the kind; expected is what the tracker
 	// is told then if the answer is another.
 	absent   bool
@@ -304,6 +307,11 @@ func (x *exchange) finish(ctx context.Context) {
 		return
 	}
 	written := x.follow(ctx)
+	if x.evicts() && x.uid != "" && x.code/100 == 2 {
+		evicted := x.child("", "")
+		evicted.UID = x.uid
+		x.s.Tracker.Deleted(evicted)
+	}
 	x.tellWritten(written)
 	log := x.p.log.V(1)
 	if !log.Enabled() {

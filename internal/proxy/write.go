@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if strings.HasPrefix(x.info.Verb, "delete") && len(body) > 0 {
 		x.dryRun = deletesNothing(body) // the API server does not look at the query then
 	}
+	x.dryRun = x.dryRun || x.evicts() && evictsNothing(body)
 	if x.s.CheckMode {
 		if body, err = x.checked(r, body); err != nil {
 			return err
@@ -96,16 +98,16 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 }
 
 // look looks at what is there before a write, where no one has yet: without the version a write that changes
-// nothing counts as one.
+// nothing counts as one, and the answer to an eviction does not say what it has deleted.
 func (x *exchange) look(ctx context.Context) {
-	changes := x.info.Verb == "update" || x.info.Verb == "patch"
+	changes := x.info.Verb == "update" || x.info.Verb == "patch" || x.evicts()
 	part := x.s.Tracker != nil && x.info.Subresource != "" && !x.dryRun && !x.ofSelf()
 	if x.looked || !changes || !part && !x.wanted() {
 		return
 	}
 	x.looked = true
 	if stored, err := x.p.stored(ctx, x.whole()); err == nil && stored != nil {
-		x.version = stored.ResourceVersion
+		x.version, x.uid = stored.ResourceVersion, stored.UID
 	}
 }
 
@@ -170,6 +172,18 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.
 func deletesNothing(body []byte) bool {
 	options, err := deleteOptions(body)
 	return err != nil || len(options.DryRun) > 0
+}
+
+// evicts reports whether a request deletes a Pod where its disruption budgets allow that.
+func (x *exchange) evicts() bool {
+	return x.info.APIGroup == "" && x.info.Resource == "pods" && x.info.Subresource == "eviction" && x.info.Verb == "create"
+}
+
+// evictsNothing reports whether the body of an eviction asks for a dry run, or cannot be read.
+func evictsNothing(body []byte) bool {
+	var eviction policyv1.Eviction
+	err := unpack(body, &eviction)
+	return err != nil || eviction.DeleteOptions != nil && len(eviction.DeleteOptions.DryRun) > 0
 }
 
 // ownable reports whether the request writes an object that can belong to
