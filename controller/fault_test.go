@@ -273,12 +273,13 @@ func TestReconcile_StartOfWhichNoAnswerCame(t *testing.T) {
 // An API server that has just started may say of an object that it is not there. It is looked at again.
 func TestReconcile_ObjectThatIsNotThereForAMoment(t *testing.T) {
 	t.Parallel()
-	for name, hits := range map[string]func(req *http.Request) bool{
-		"before the run": func(req *http.Request) bool {
+	for name, hits := range map[string]func(req *http.Request, runs int) bool{
+		"before the run": func(req *http.Request, _ int) bool {
 			return req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/one")
 		},
-		"at its start": writesStatus,
-		"at the finalizer": func(req *http.Request) bool {
+		"at its start": func(req *http.Request, _ int) bool { return writesStatus(req) },
+		"at its end":   func(req *http.Request, runs int) bool { return writesStatus(req) && runs == 1 },
+		"at the finalizer": func(req *http.Request, _ int) bool {
 			return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/one")
 		},
 	} {
@@ -287,11 +288,12 @@ func TestReconcile_ObjectThatIsNotThereForAMoment(t *testing.T) {
 			cfg, c, gvk, ns := installed(t)
 			exec := &fakeExecutor{}
 			var once atomic.Bool
-			faulty := refusing(cfg, http.StatusNotFound, func(req *http.Request) bool { return hits(req) && once.CompareAndSwap(false, true) })
+			faulty := refusing(cfg, http.StatusNotFound, func(req *http.Request) bool { return hits(req, exec.count()) && once.CompareAndSwap(false, true) })
 			start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 			awaitCondition(t, c, obj, status.Ready, "True")
 			must.Be(t, "a request was refused", true, once.Load())
+			must.Be(t, "runs", 1, exec.count())
 		})
 	}
 }

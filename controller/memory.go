@@ -225,6 +225,9 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	}
 	if gone {
 		failpoint.Hit("forget.before-remove")
+		if m.unwritten != nil {
+			r.forgetRun(m.unwritten.ID, string(m.uid))
+		}
 		if err := r.store.Forget(string(m.uid), r.pathOf(key)...); err != nil {
 			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)
 		}
@@ -233,6 +236,12 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	r.objects.with(key, func(e *entry) { e.memory = nil })
 	r.forgetMetrics(key)
 	return nil
+}
+
+// settle leaves a run that has ended to retention.
+func (r *reconciler) settle(s *scope, run string) {
+	r.forgetRun(run, s.uid())
+	r.store.Finish(s.uid(), run, s.settings.retention())
 }
 
 // forgetMetrics removes the metrics of an object that no watch of the version knows. It comes

@@ -174,20 +174,17 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 		return nextPhase, nil
 	}
 	failpoint.Hit("unwritten.before-write")
-	if err := r.writeEnd(ctx, s, *run); refused(err) {
+	switch err := r.writeEnd(ctx, s, *run); {
+	case apierrors.IsNotFound(err):
+		return notThere, nil
+	case refused(err):
 		return nextPhase, nil
-	} else if err != nil {
+	case err != nil:
 		return finished, err
 	}
 	s.memory.unwritten = nil
 	r.settle(s, run.ID)
 	return nextPhase, nil
-}
-
-// settle leaves a run that has ended to retention.
-func (r *reconciler) settle(s *scope, run string) {
-	r.forgetRun(run, s.uid())
-	r.store.Finish(s.uid(), run, s.settings.retention())
 }
 
 // decide ends the reconcile if no run is due. It reads the cache only, but for what

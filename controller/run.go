@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/extravars"
@@ -319,9 +319,13 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 
 	err := r.writeEnd(ctx, s, run)
 	switch {
+	case apierrors.IsNotFound(err):
+		if !m.finalized { // an object that goes has no use for the result
+			return notThere, nil // it is kept and written later, unless the object is gone
+		}
 	case refused(err):
 		r.logRefusal(s, err)
-		if !m.finalized { // an object that goes has no use for the result
+		if !m.finalized { // as above
 			return after(r.opts.RetryMin), nil
 		}
 	case err != nil:
@@ -365,31 +369,6 @@ func (r *reconciler) noteEnd(s *scope, run status.Run) {
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
 	}
-}
-
-// writeEnd records run in the object's status. An object that is gone, or whose
-// schema or size will never allow what we write, has no use for it.
-func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
-	if !r.writesStatus() {
-		return nil
-	}
-	// The object is the one that our own writes left, most of the time; a write by
-	// anybody else shows as a conflict and is read then.
-	var err error
-	if s.trimmed || s.progress != nil && s.progress.behind() {
-		err = r.readLive(ctx, s)
-	}
-	if err == nil {
-		next := r.situationAfter(s, run).delay()
-		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return s.conclude(st, run, next, r.now())
-		})
-	}
-	if final(err) {
-		r.logRefusal(s, err)
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }
 
 func (r *reconciler) situationAfter(s *scope, run status.Run) situation {

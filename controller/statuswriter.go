@@ -54,6 +54,31 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 	return nil
 }
 
+// writeEnd records run in the object's status. An object whose schema or size will never
+// allow what we write has no use for it.
+func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
+	if !r.writesStatus() {
+		return nil
+	}
+	// The object is the one that our own writes left, most of the time; a write by
+	// anybody else shows as a conflict and is read then.
+	var err error
+	if s.trimmed || s.progress != nil && s.progress.behind() {
+		err = r.readLive(ctx, s)
+	}
+	if err == nil {
+		next := r.situationAfter(s, run).delay()
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return s.conclude(st, run, next, r.now())
+		})
+	}
+	if final(err) {
+		r.logRefusal(s, err)
+		return nil
+	}
+	return err
+}
+
 // show writes what the status says of an object that is not run; what says of what an error is. A refusal is not the
 // object's: it is logged once, and what was not shown is tried again after the longest time between two retries.
 func (r *reconciler) show(ctx context.Context, s *scope, what string, ch change) (shown bool, err error) {
