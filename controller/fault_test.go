@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -267,6 +270,41 @@ func TestReconcile_StartOfWhichNoAnswerCame(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	if log := o.log(); !strings.Contains(log, "Run was not started") || strings.Contains(log, "Run of an earlier process is lost") {
 		t.Errorf("the log says otherwise:\n%s", log)
+	}
+}
+
+// A start that is recorded and answered with an error is repeated with growing pauses.
+func TestReconcile_StartsOfWhichNoAnswerComes(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	exec := &fakeExecutor{}
+	starts := make(chan time.Time, 4)
+	faulty := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		begins := false
+		if writesStatus(req) && exec.count() == 0 {
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				return nil, err
+			}
+			req.Body, begins = io.NopCloser(bytes.NewReader(body)), bytes.Contains(body, []byte(`"activeRun":{`))
+		}
+		answered, err := next.RoundTrip(req)
+		if begins && err == nil && len(starts) < cap(starts) {
+			starts <- time.Now()
+			_ = answered.Body.Close()
+			return refusal(req, http.StatusInternalServerError), nil
+		}
+		return answered, err
+	})
+	start(t, faulty, exec, Options{RetryMin: 200 * time.Millisecond, RetryMax: time.Minute, Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	for last, least := <-starts, 400*time.Millisecond; len(starts) > 0; least += 200 * time.Millisecond {
+		next := <-starts
+		if pause := next.Sub(last); pause < least {
+			t.Errorf("the pause is %s, want %s at least", pause, least)
+		}
+		last = next
 	}
 }
 

@@ -32,6 +32,8 @@ type memory struct {
 	lost *status.Active
 	// unbegun is the ID of a run that this process has not started, since it does not know whether its start was recorded.
 	unbegun string
+	// unanswered counts such runs in a row.
+	unanswered int64
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run
 	// finalized is true once a finalizer run of this object was proved, or given up.

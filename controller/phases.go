@@ -325,6 +325,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	case err != nil:
 		// It may have been written nevertheless.
 		s.memory.lost, s.memory.unbegun = &s.active, s.active.ID
+		s.memory.unanswered++
 		return finished, err
 	}
 	// A conflict may have brought another object than the plan was made for. The
@@ -342,7 +343,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	}
 	if s.err == nil {
 		r.objects.with(s.key, func(e *entry) { s.pushed, e.touched = e.touched != "", "" }) // the run sees every change there was
-		s.memory.held, s.memory.refused = heldRun{}, time.Time{}
+		s.memory.held, s.memory.refused, s.memory.unanswered = heldRun{}, time.Time{}, 0
 		return nextPhase, nil
 	}
 	return runEnded, nil

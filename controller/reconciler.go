@@ -112,6 +112,8 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 		return ctrl.Result{}, err
 	case s.queued:
 		queued = true
+	case s.earlier && s.memory.unanswered > 0:
+		out = after(r.situation(s).retry.unbounded().after(s.memory.unanswered))
 	case s.earlier:
 		out = lookAgain // the object may have changed since that run began
 	case s.ran:
