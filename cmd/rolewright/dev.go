@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -137,8 +136,9 @@ type dev struct {
 	console *console.Console
 	watcher *filewatch.Watcher
 	applier *applier // nil where nothing is applied
-	// set is that of the operator that runs, nil while there is none.
-	set atomic.Pointer[controller.Set]
+	// serves is closed once the operator serves its kinds, those of set.
+	serves chan struct{}
+	set    *controller.Set
 	// watched are the watches, and copy is the content that runs are made of: as it was
 	// when all of it could be read last. Without a copy they are made of what lies there.
 	watched []watches.Watch
@@ -168,7 +168,6 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	o.follow = func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower {
 		return d.console.Start(gvk.Kind+"/"+object.Name, cause)
 	}
-	o.started = d.set.Store
 	d.console.Say("the cluster is %s", found)
 	if err := found.waitForServer(ctx, startPatience()); err != nil {
 		return endOf(ctx, unreachable(err))
@@ -250,6 +249,11 @@ func (d *dev) once(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
+	d.serves = make(chan struct{})
+	d.opts.started = func(set *controller.Set) {
+		d.set = set
+		close(d.serves)
+	}
 	go func() {
 		ended <- d.opts.operate(ctx, io.Discard)
 		stop()
@@ -263,13 +267,12 @@ func (d *dev) once(ctx context.Context) error {
 	d.announce(watched)
 	d.apply(ctx, globbed("config/samples/*.y*ml"))
 	awaited := d.await(ctx, func(paths []string) bool { return d.changed(ctx, paths) })
+	if ctx.Err() != nil { // the operator has ended, or is to end
+		awaited = nil
+	}
 	stop()
-	d.set.Store(nil)
 	if err := <-ended; err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	return awaited
 }

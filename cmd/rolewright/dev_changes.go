@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -40,11 +41,15 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		}
 	}
 	d.apply(ctx, manifests)
-	set := d.set.Load()
-	if len(content) == 0 || again || set == nil {
+	if len(content) == 0 || again {
 		return again
 	}
-	if err := d.use(ctx, set, content); err != nil && ctx.Err() == nil {
+	select {
+	case <-d.serves: // so that what is saved while it starts is used, too
+	case <-ctx.Done():
+		return false
+	}
+	if err := d.use(ctx, d.set, content); err != nil && ctx.Err() == nil {
 		d.console.Problem(err)
 	}
 	return false
@@ -83,9 +88,6 @@ func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) er
 		return nil
 	}
 	next, err := d.copied(ctx)
-	if errors.Is(err, contentcopy.ErrChanging) {
-		return nil // the next change is seen, too
-	}
 	if err == nil {
 		if err = next.Check(ctx); err != nil {
 			next.Close()
@@ -101,11 +103,19 @@ func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) er
 	return set.Watch(d.watched, next)
 }
 
-// copied is a copy of the content as it is now.
-func (d *dev) copied(ctx context.Context) (*contentcopy.Copy, error) {
-	c, _, err := contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched)
+// copied is a copy of the content as it is now, once no tool writes to it any more.
+func (d *dev) copied(ctx context.Context) (c *contentcopy.Copy, err error) {
+	for range 20 {
+		if c, _, err = contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched); !errors.Is(err, contentcopy.ErrChanging) {
+			break
+		}
+		sleep(ctx, contentRest)
+	}
 	return c, err
 }
+
+// contentRest is how long content has time to come to rest.
+const contentRest = 250 * time.Millisecond
 
 func (d *dev) apply(ctx context.Context, paths []string) {
 	if d.applier == nil {

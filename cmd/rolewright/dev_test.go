@@ -39,7 +39,8 @@ func TestDev_TakesWhatWatchesName(t *testing.T) {
 		d := &dev{opts: &devOptions{}, console: console.New(&out, false, time.Now)}
 		d.opts.watchesFile = filepath.Join(dir, "watches.yaml")
 		d.watched = must.Get(d.opts.loadWatches(logr.Discard()))(t)
-		d.set.Store(&controller.Set{})
+		d.set, d.serves = &controller.Set{}, make(chan struct{})
+		close(d.serves)
 		d.changed(t.Context(), []string{file})
 		if got := out.String(); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", file, got, want)

@@ -106,6 +106,14 @@ type supportEvent struct {
 	Count   int32     `json:"count"`
 }
 
+func newSupportEvent(e corev1.Event) supportEvent {
+	return supportEvent{
+		Last:   slices.MaxFunc([]time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time}, time.Time.Compare),
+		Object: strings.Trim(e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "/"),
+		Type:   e.Type, Reason: e.Reason, Message: e.Message, Count: e.Count,
+	}
+}
+
 // maxSupportEvents is how many Events are taken, the newest.
 const maxSupportEvents = 1000
 
@@ -124,24 +132,25 @@ func (c *supportCluster) events(ctx context.Context) (any, error) {
 	var all []supportEvent
 	var failed []error
 	for _, namespace := range namespaces {
-		list, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: 10 * maxSupportEvents})
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		for _, e := range list.Items {
-			if about := e.InvolvedObject; !slices.Contains(c.kinds, about.Kind) && (about.Namespace == "" || about.Namespace != c.operatorNamespace) {
-				continue
+		for options := (metav1.ListOptions{Limit: maxSupportEvents}); ; {
+			list, err := client.CoreV1().Events(namespace).List(ctx, options)
+			if err != nil {
+				failed = append(failed, err)
+				break
 			}
-			last := slices.MaxFunc([]time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time}, time.Time.Compare)
-			all = append(all, supportEvent{
-				Last: last, Object: strings.Trim(e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "/"),
-				Type: e.Type, Reason: e.Reason, Message: e.Message, Count: e.Count,
-			})
+			for _, e := range list.Items {
+				if about := e.InvolvedObject; slices.Contains(c.kinds, about.Kind) || about.Namespace != "" && about.Namespace == c.operatorNamespace {
+					all = append(all, newSupportEvent(e))
+				}
+			}
+			slices.SortStableFunc(all, func(a, b supportEvent) int { return b.Last.Compare(a.Last) })
+			all = all[:min(len(all), maxSupportEvents)]
+			if options.Continue = list.Continue; options.Continue == "" {
+				break
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b supportEvent) int { return b.Last.Compare(a.Last) })
-	return orNothing(all[:min(len(all), maxSupportEvents)]), errors.Join(failed...)
+	return orNothing(all), errors.Join(failed...)
 }
 
 // supportPod is what is taken of the operator's Pod: no environment, and no arguments of Ansible's.

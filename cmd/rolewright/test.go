@@ -250,8 +250,8 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 	if err := manifests.webhooks(ctx, watched, o.webhookService); err != nil {
 		return nil, err
 	}
-	isWatched := func(gvk schema.GroupVersionKind) bool {
-		return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.GVK == gvk })
+	isWatched := func(kind schema.GroupKind) bool {
+		return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.GVK.GroupKind() == kind })
 	}
 	return &scenario.Player{Client: manifests.client, Apply: manifests.one, Runs: scenario.NewRuns(), Watched: isWatched, Timeout: o.stepTimeout}, nil
 }

@@ -39,8 +39,8 @@ type Player struct {
 	// names none and needs one. The object is then as the API server has it.
 	Apply func(ctx context.Context, u *unstructured.Unstructured, namespace string) error
 	Runs  *Runs
-	// Watched tells whether the operator runs something for a kind.
-	Watched func(schema.GroupVersionKind) bool
+	// Watched tells whether the operator runs something for a kind, in whatever version a watch has it.
+	Watched func(schema.GroupKind) bool
 	// Timeout is that of steps without their own.
 	Timeout time.Duration
 	// Waiting is told once of what has not come true for some seconds, if it is not nil.
@@ -120,6 +120,9 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if len(s.Apply.All) > 0 && !slices.ContainsFunc(s.Apply.All, p.watched) && (s.Fails != "" || s.Changed != nil || s.Idempotent != nil) {
+		return fmt.Errorf("fails, changed and idempotent are about runs, and no watch has the kind of %s", strings.Join(s.Apply.names(), ", "))
+	}
 	played := p.playControllers(ctx, s.Status, namespace)
 	defer func() {
 		cancel()
@@ -146,11 +149,15 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 	return p.each(ctx, s.Absent, namespace, p.absent)
 }
 
+func (p *Player) watched(u *unstructured.Unstructured) bool {
+	return p.Watched(u.GroupVersionKind().GroupKind())
+}
+
 // apply applies an object, and waits for its runs if it is watched. An object that is there as it is applied
 // is asked for a run: those of earlier steps say nothing of this one.
 func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructured, namespace string) error {
 	u, began := want.DeepCopy(), time.Now()
-	watched, was := p.Watched(u.GroupVersionKind()), in(u, namespace)
+	watched, was := p.watched(u), in(u, namespace)
 	if watched {
 		_ = p.Client.Get(ctx, client.ObjectKeyFromObject(was), was) // what cannot be read has no UID
 	}

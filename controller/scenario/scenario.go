@@ -82,6 +82,9 @@ func (o *Objects) UnmarshalJSON(data []byte) error {
 	for _, one := range list {
 		var path string
 		if json.Unmarshal(one, &path) == nil {
+			if path == "" {
+				return errors.New("a path or an object expected, found nothing")
+			}
 			o.paths = append(o.paths, path)
 			continue
 		}

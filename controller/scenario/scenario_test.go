@@ -69,6 +69,7 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 		"steps: [{apply: three.yaml}]":                   "step 1: apply: open ",
 		"steps: [{apply: two.yaml}, {apply: {kind: A}}]": "step 2: apply: an object has no apiVersion, kind or metadata.name",
 		"steps: [{apply: 3}]":                            ":1: apply: a path, an object, or a list of both expected",
+		"steps: [{apply: }]":                             ":1: apply: a path, an object, or a list of both expected",
 		"steps:\n- apply: two.yaml\n  changed: many":     ":3: changed: a number expected",
 		"steps:\n- apply: two.yaml\n  timeout: soon":     ":3: timeout: a duration such as 2m expected",
 		"steps:\n- apply: two.yaml\n  apply: x":          `:3: apply is there twice`,
@@ -145,7 +146,7 @@ func (h *teaHouse) run(obj client.Object) {
 func TestStep_ARunOfItsOwn(t *testing.T) {
 	t.Parallel()
 	h := &teaHouse{runs: NewRuns()}
-	p := &Player{Client: h, Apply: h.apply, Runs: h.runs, Watched: func(schema.GroupVersionKind) bool { return true }, Timeout: time.Minute}
+	p := &Player{Client: h, Apply: h.apply, Runs: h.runs, Watched: func(schema.GroupKind) bool { return true }, Timeout: time.Minute}
 	tea := &unstructured.Unstructured{Object: decoded(t, "{apiVersion: g.test/v1, kind: Tea, metadata: {name: it}}")}
 	one := Step{Apply: Objects{All: []*unstructured.Unstructured{tea}}}
 	must.Do(t, p.step(t.Context(), one, "ns"))
@@ -163,6 +164,12 @@ func TestStep_ARunOfItsOwn(t *testing.T) {
 	if err := p.step(t.Context(), held, "ns"); err == nil || !strings.Contains(err.Error(), "it is paused") {
 		t.Errorf("error of a run that is wanted of a paused object = %v", err)
 	}
+
+	p.Watched = func(schema.GroupKind) bool { return false }
+	if err := p.step(t.Context(), failing, "ns"); err == nil || !strings.Contains(err.Error(), "no watch has the kind") {
+		t.Errorf("error of a run that is wanted of what is not watched = %v", err)
+	}
+	p.Watched = func(schema.GroupKind) bool { return true }
 
 	h.uid = ""
 	if err := p.step(t.Context(), one, "ns"); err == nil || !strings.Contains(err.Error(), "TaskFailed") {

@@ -116,7 +116,10 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 	if err == nil && now != state {
 		err = ErrChanging
 	}
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // removeLeft removes the copies of processes that have ended.

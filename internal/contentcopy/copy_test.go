@@ -120,7 +120,7 @@ func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	}
 	for _, path := range []string{"roles/a/tasks/main.yml", "watches.yaml", "roles/b/tasks/main.yml"} {
 		write(t, filepath.Join(dir, path), "- name: "+path)
-		if _, err := New(t.Context(), p, before, parent); !errors.Is(err, ErrChanging) {
+		if c, err := New(t.Context(), p, before, parent); c != nil || !errors.Is(err, ErrChanging) {
 			t.Errorf("%s was changed: %v", path, err)
 		}
 		if before, err = p.State(t.Context()); err != nil {

@@ -80,7 +80,17 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 			}
 			continue
 		case err := <-w.watcher.Errors:
-			return nil, fmt.Errorf("watch %s: %w", w.dir, err)
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return nil, fmt.Errorf("watch %s: %w", w.dir, err)
+			}
+			all, err := w.add(w.dir) // which files have changed is not known
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range all {
+				changed[p] = true
+			}
+			rest = time.After(quiet)
 		case <-rest:
 		case <-end:
 		}
@@ -138,7 +148,10 @@ func (w *Watcher) add(dir string) (files []string, err error) {
 		if w.count > maxDirectories {
 			return fmt.Errorf("%s has more than %d directories: start in the directory of the project", w.dir, maxDirectories)
 		}
-		return w.watcher.Add(path)
+		if err := w.watcher.Add(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)

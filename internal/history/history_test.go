@@ -205,6 +205,31 @@ func TestStore_OpensLater(t *testing.T) {
 	must.Do(t, later.db.Load().Close())
 }
 
+// What cannot be written waits on, and is read page by page meanwhile.
+func TestStore_RunsThatWait(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s := open(t, Options{Path: path})
+	open := s.db.Load()
+	must.Do(t, open.Close()) // as a disk that is full for a while
+	for n := range 3 {
+		s.Add(runOf(n + 1))
+	}
+	s.write()
+	must.Do(t, s.begin())
+	first, next, err := s.Runs(Query{Limit: 2})
+	must.Do(t, err)
+	must.Be(t, "first page", []string{"00000003", "00000002"}, idsOf(first))
+	rest, _, err := s.Runs(Query{Limit: 2, Before: next})
+	must.Do(t, err)
+	must.Be(t, "second page", []string{"00000001"}, idsOf(rest))
+	s.write()
+	written, _, err := s.Runs(Query{Limit: 2, Before: next})
+	must.Do(t, err)
+	must.Be(t, "second page once it is written", []string{"00000001"}, idsOf(written))
+	must.Do(t, s.db.Load().Close())
+}
+
 func TestStore_IsWrittenByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")

@@ -106,22 +106,32 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 	lacks := func(value []byte) bool {
 		return slices.ContainsFunc(marks, func(mark []byte) bool { return !bytes.Contains(value, mark) })
 	}
-	if q.Before == "" {
-		for _, r := range s.waiting() {
-			if seen[r.ID] = true; q.Wants == nil || q.Wants(r.Brief) {
-				runs = append(runs, r.Brief)
-			}
+	waiting, before := s.waiting(), q.Before
+	for _, r := range waiting {
+		seen[r.ID] = true
+	}
+	if seen[before] {
+		waiting = waiting[1+slices.IndexFunc(waiting, func(r Run) bool { return r.ID == before }):]
+		before = ""
+	}
+	for _, r := range waiting {
+		if before != "" || q.Wants != nil && !q.Wants(r.Brief) {
+			continue
 		}
+		if len(runs) >= q.Limit {
+			return runs, runs[len(runs)-1].ID, nil
+		}
+		runs = append(runs, r.Brief)
 	}
 	err = s.view(func(tx *bbolt.Tx) error {
 		c := bucket(tx, briefs).Cursor()
 		key, value := c.Last()
-		if q.Before != "" {
-			before := bucket(tx, ids).Get([]byte(q.Before))
-			if before == nil {
-				return fmt.Errorf("run %.40q: %w", q.Before, ErrNotFound)
+		if before != "" {
+			at := bucket(tx, ids).Get([]byte(before))
+			if at == nil {
+				return fmt.Errorf("run %.40q: %w", before, ErrNotFound)
 			}
-			c.Seek(before)
+			c.Seek(at)
 			key, value = c.Prev()
 		}
 		for ; key != nil; key, value = c.Prev() {
@@ -143,7 +153,7 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 		}
 		return nil
 	})
-	if s.db.Load() == nil && q.Before == "" {
+	if s.db.Load() == nil && before == "" {
 		err = nil
 	}
 	return runs, next, err

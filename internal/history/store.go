@@ -290,7 +290,8 @@ func (s *Store) Serve(ctx context.Context) error {
 	}
 }
 
-// write writes the runs that wait, and removes what is too much.
+// write writes the runs that wait, and removes what is too much. Runs that cannot be written, as on a full disk,
+// wait on, until they are too many.
 func (s *Store) write() {
 	db := s.db.Load()
 	if db == nil {
@@ -312,13 +313,17 @@ func (s *Store) write() {
 		}
 		return s.retain(tx)
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		s.bytes, s.count = bytes, count
+		if len(s.pending) < maxPending {
+			s.opts.Log.Error(err, "Runs cannot be written to the history yet", "runs", len(runs))
+			return
+		}
 		s.opts.Log.Error(err, "Runs are missing in the history", "runs", len(runs))
 	}
-	s.mu.Lock()
 	s.pending = slices.Delete(s.pending, 0, len(runs))
-	s.mu.Unlock()
 }
 
 // oldest is when the oldest run has ended; now if there is none.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Files of a cluster in the background. The lock is held while the process lives,
@@ -41,32 +43,27 @@ func (b Background) Up(ctx context.Context, program string, args ...string) erro
 	if err := os.MkdirAll(b.Dir, 0o700); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	if _, err := b.pid(); errors.Is(err, ErrNotRunning) {
-		log, err := os.OpenFile(filepath.Join(b.Dir, logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = log.Close() }()
-		if err := os.Remove(b.Kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		server := exec.Command(program, args...)
-		server.Stdout, server.Stderr = log, log
-		server.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := server.Start(); err != nil {
-			return err
-		}
-		go func() { ended <- server.Wait() }()
-	} else if err != nil {
-		return err
-	}
+	var ended chan error // of the process that this call has started; nil while there is none
 	for {
-		if _, err := os.Stat(b.Kubeconfig()); err == nil {
-			return nil
+		_, err := b.pid()
+		switch {
+		case errors.Is(err, ErrNotRunning) && ended == nil: // another call may have stopped it, or its process may have failed
+			if ended, err = b.start(program, args); err != nil {
+				return err
+			}
+		case err == nil:
+			if _, err := os.Stat(b.Kubeconfig()); err == nil {
+				return b.answers(ctx)
+			}
+		case !errors.Is(err, ErrNotRunning):
+			return err
 		}
 		select {
 		case err := <-ended:
+			if _, running := b.pid(); running == nil { // another call was faster
+				ended = nil
+				continue
+			}
 			said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) // what is there is said
 			if len(said) == 0 {
 				return fmt.Errorf("the cluster did not start: %w", err)
@@ -77,6 +74,45 @@ func (b Background) Up(ctx context.Context, program string, args ...string) erro
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// start starts a process that is to serve the cluster. What it says goes to the log.
+func (b Background) start(program string, args []string) (ended chan error, err error) {
+	log, err := os.OpenFile(filepath.Join(b.Dir, logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	if err := os.Remove(b.Kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	server := exec.Command(program, args...)
+	server.Stdout, server.Stderr = log, log
+	server.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := server.Start(); err != nil {
+		return nil, err
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	return ended, nil
+}
+
+// answers asks the cluster whether it is ready. It was when its kubeconfig was written, but its programs may have been killed
+// since.
+func (b Background) answers(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", b.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.Timeout = 10 * time.Second
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("the cluster runs and does not answer; stop it with \"rolewright cluster down\": %w", err)
+	}
+	return nil
 }
 
 // Down stops the cluster, and returns when its processes have ended. The error
@@ -138,7 +174,13 @@ func (b Background) lock() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	for range 20 { // who asks for the number of the process has the lock for a moment
+		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another process runs a cluster here: %w", b.Dir, err), file.Close())
 	}
 	if err := file.Truncate(0); err != nil {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -39,6 +42,12 @@ func TestCluster_UpAndDown(t *testing.T) {
 	kubectl := process(t, absolute(t, "bin", "tools", "kubectl"), "--kubeconfig="+kubeconfig, "create", "namespace", "mine")
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+	server := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t).Host
+	pkill := process(t, "pkill", "-KILL", "-f", "kube-apiserver.*--secure-port="+server[strings.LastIndex(server, ":")+1:])
+	must.Do(t, pkill.Run())
+	if said := s.tool(1, "cluster", "up", dir); !strings.Contains(said, "does not answer") {
+		t.Errorf("of a cluster whose API server was killed, up says\n%s", said)
 	}
 	s.tool(0, "cluster", "down", dir)
 	if _, err := os.Stat(kubeconfig); err == nil {
