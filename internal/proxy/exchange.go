@@ -354,13 +354,14 @@ type read struct {
 
 func (x *exchange) logRead() {
 	i := x.info
-	log := x.p.log.V(2)
-	if !i.IsResourceRequest || !log.Enabled() {
+	if !i.IsResourceRequest {
 		return
 	}
-	log.Info("Skipping cache lookup", "resource", read{
-		true, i.Path, i.Verb, i.APIPrefix, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Parts,
-	})
+	if log := x.p.log.V(2); log.Enabled() {
+		log.Info("Skipping cache lookup", "resource", read{
+			true, i.Path, i.Verb, i.APIPrefix, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Parts,
+		})
+	}
 	for _, gvk := range x.s.Blacklist {
 		if gvk.Group == i.APIGroup && gvk.Version == i.APIVersion && gvk.Kind == x.kind {
 			x.p.log.Info("Skipping, because gvk is blacklisted", "GVK", gvk.String())

@@ -327,6 +327,27 @@ func TestBody_TheLimitIsTheAPIServersOwn(t *testing.T) {
 	}
 }
 
+// An OpenShift build takes its source as a stream of any size.
+func TestLoad_Upload(t *testing.T) {
+	t.Parallel()
+	api := script(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%d %v", n, err)
+	}, plainly)
+	p := withPatience(t, api, patient)
+	stream := io.LimitReader(zeroes{}, 8<<20) // of a length that the client does not say
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost,
+		p.URL()+"/apis/build.openshift.io/v1/namespaces/default/buildconfigs/app/instantiatebinary", stream))(t)
+	_, client, _ := admit(t, p, Grant{RunID: "it"})
+	resp := must.Get(client.Do(req))(t)
+	defer resp.Body.Close()
+	must.Be(t, "what the API server has read", "8388608 <nil>", string(must.Get(io.ReadAll(resp.Body))(t)))
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { return len(p), nil }
+
 func TestLoad_AThousandRequestsAtOnce(t *testing.T) {
 	const n = 1000
 	var arrived atomic.Int64

@@ -60,7 +60,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err := x.checkable(r); err != nil {
 		return err
 	}
-	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
+	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest || x.uploads(r) {
 		return x.fence()
 	}
 	body, err := x.heldBody(w, r)
@@ -95,6 +95,12 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 		r.Body = http.NoBody
 	}
 	return x.fence() // last, because the steps above take time
+}
+
+// uploads reports whether the body is a stream, or larger than any object, for a subresource that takes such: the source of an
+// OpenShift build (instantiatebinary), for instance. It is passed on as it comes.
+func (x *exchange) uploads(r *http.Request) bool {
+	return x.info.Subresource != "" && (r.ContentLength < 0 || r.ContentLength > maxBody) && !x.s.CheckMode && !x.evicts() && !x.tellsSecrets()
 }
 
 // look looks at what is there before a write, where no one has yet: without the version a write that changes

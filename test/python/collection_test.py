@@ -111,7 +111,8 @@ class Arguments(unittest.TestCase):
 
 class Status(unittest.TestCase):
     def test_conditions(self) -> None:
-        there = [{"type": "A", "status": "True", "reason": "X", "lastTransitionTime": "then"}, {"type": "B", "status": "True", "lastTransitionTime": "then"}]
+        there = [{"type": "A", "status": "True", "reason": "X", "lastTransitionTime": "then"},
+                 {"type": "B", "status": "True", "reason": "X", "observedGeneration": 1, "lastTransitionTime": "then"}]
         wished = [{"type": "A", "status": "True", "reason": "X", "message": None}, {"type": "B", "status": "False", "reason": None},
                   {"type": "C", "status": "True"}]
         self.assertEqual(k8s_status.merged_conditions(there, wished, NOW), [
@@ -119,10 +120,10 @@ class Status(unittest.TestCase):
         self.assertEqual(there[1]["status"], "True")
 
     def test_bad_conditions(self) -> None:
-        for condition in ({"reason": "not one"}, {"reason": "lower"}, {"lastTransitionTime": "yesterday"}):
+        for condition in ({"reason": "not one"}, {"reason": "1st"}, {"lastTransitionTime": "yesterday"}):
             with self.assertRaises(ValueError, msg=condition):
                 k8s_status.check_condition(condition)
-        k8s_status.check_condition({"reason": "Good", "lastHeartbeatTime": NOW})
+        k8s_status.check_condition({"reason": "good", "lastHeartbeatTime": NOW, "lastTransitionTime": "2026-01-31T12:00Z"})
 
     def test_merge(self) -> None:
         there = {"a": {"b": 1, "c": [1, 2]}, "d": 1}

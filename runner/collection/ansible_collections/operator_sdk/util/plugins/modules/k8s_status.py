@@ -85,8 +85,8 @@ CONDITION = {
 #: How often a write is tried again whose object another client has changed meanwhile; the operator itself may be that client.
 TRIES = 5
 
-REASON = re.compile(r"[A-Z][A-Za-z0-9]*")
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+REASON = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 def check_condition(condition: dict) -> None:
@@ -100,17 +100,18 @@ def check_condition(condition: dict) -> None:
 
 
 def merged_conditions(there: list, wished: list[dict], now: str) -> list:
-    """Return the conditions with those that are wished, each in the place of the one of its type."""
+    """Return the conditions with those that are wished, each in the place of the one of its type, of which nothing is kept but
+    the time of a status that stays."""
     result = copy.deepcopy(there)
     for wish in wished:
         new = {name: value for name, value in wish.items() if value is not None}
-        old = next((c for c in result if isinstance(c, dict) and c.get("type") == new["type"]), None)
-        if old is None:
+        at = next((i for i, c in enumerate(result) if isinstance(c, dict) and c.get("type") == new["type"]), None)
+        if at is None:
             result.append({"lastTransitionTime": now, **new})
-        elif any(old.get(name) != value for name, value in new.items()):
-            if old.get("status") != new["status"]:
-                new = {"lastTransitionTime": now, **new}
-            old.update(new)
+            continue
+        old = result[at]
+        since = old.get("lastTransitionTime", now) if old.get("status") == new["status"] else now
+        result[at] = {"lastTransitionTime": since, **new}
     return result
 
 
