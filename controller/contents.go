@@ -124,7 +124,7 @@ func (c *contents) fix(w watches.Watch, opts *Options) {
 	host, _ := os.Hostname() // without a name, no variable has it in its value
 	for _, entry := range environment(os.Environ(), w.Inputs.Env, host) {
 		name, value, _ := strings.Cut(entry, "=")
-		c.fixed = append(c.fixed, fingerprint.Part{Group: fingerprint.OfEnvironment, Name: name, Value: value})
+		c.fixed = append(c.fixed, fingerprint.Variable(name, value))
 	}
 }
 

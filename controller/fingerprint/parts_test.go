@@ -70,3 +70,22 @@ func TestSince_NamesWhatHasChanged(t *testing.T) {
 		}
 	}
 }
+
+// Who reads fingerprints, and knows all inputs but one variable, cannot tell its value from thousands of others; a change of it is seen.
+func TestVariable_IsNotToldByFingerprints(t *testing.T) {
+	prints, entries := map[string]bool{}, map[string]bool{}
+	const values = 4000
+	for i := range values {
+		parts := []Part{{OfObject, "", "o"}, Variable("PASSWORD", fmt.Sprint(i))}
+		prints[Of(parts)], entries[Of(parts)+Pack(parts)] = true, true
+	}
+	if len(entries) != len(prints) {
+		t.Errorf("what is packed tells %d values apart, and fingerprints %d", len(entries), len(prints))
+	}
+	if n := len(prints); n > 3960 || n < 3700 {
+		t.Errorf("fingerprints tell %d of %d values apart; 16 bits tell about 3,880", n, values)
+	}
+	if Variable("A", "1").Value == Variable("B", "1").Value {
+		t.Error("two variables with one value are told to have it")
+	}
+}
