@@ -60,6 +60,8 @@ type fakeExecutor struct {
 	adopting func() bool
 	// unclaimed is a run of an earlier process that has a Job until it is forgotten; empty for none.
 	unclaimed string
+	// left is what is left of an earlier run that is ended; nil for nothing.
+	left func() string
 
 	mu        sync.Mutex
 	runs      []runner.Request
@@ -87,6 +89,14 @@ func (f *fakeExecutor) Unclaimed(context.Context, string) []string {
 		return nil
 	}
 	return []string{f.unclaimed}
+}
+
+// End implements [Keeper].
+func (f *fakeExecutor) End(context.Context, string) (string, error) {
+	if f.left == nil {
+		return "", nil
+	}
+	return f.left(), nil
 }
 
 // Forget implements [Keeper].

@@ -24,6 +24,8 @@ type Keeper interface {
 	// Unclaimed returns the IDs of such runs of an object, by its UID, that are neither followed nor ended. It waits until they
 	// have been looked for.
 	Unclaimed(ctx context.Context, uid string) []string
+	// End has such runs of an object, by its UID, end, and says what is left of them; empty for nothing.
+	End(ctx context.Context, uid string) (left string, err error)
 	// Forget removes what is left of a run whose end is recorded, if it is of the object.
 	Forget(id, uid string)
 }
@@ -144,6 +146,27 @@ func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
 		return keeper.Unclaimed(ctx, s.uid())
 	}
 	return nil
+}
+
+// endApart ends a run in a Pod of its own that cannot be adopted and whose watch makes no such runs any more: the next run of the
+// object begins when nothing of it is left. Where the watch makes such runs, the next one itself waits for that.
+func (r *reconciler) endApart(ctx context.Context, s *scope) (outcome, error) {
+	keeper, ok := r.opts.Runner.(Keeper)
+	if !ok || r.watch.Executor == watches.ExecutorJob {
+		return nextPhase, nil
+	}
+	left, err := keeper.End(ctx, s.uid())
+	if err != nil {
+		return finished, err
+	}
+	if left != "" {
+		if left != s.memory.left {
+			s.log.Info("Nothing runs the object before its earlier run as a Job has ended", "left", left)
+		}
+		s.memory.left = left
+		return after(time.Second), nil
+	}
+	return nextPhase, nil
 }
 
 // forgetRun removes what the cluster has of a run whose end is recorded.

@@ -204,6 +204,31 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	}
 }
 
+// A run that cannot be adopted, of a watch that makes no Jobs any more, has ended before the next one begins.
+func TestLost_RunAsAJobOfAWatchThatMakesNone(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
+	w.Executor = ""
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	var looks atomic.Int64
+	exec := &fakeExecutor{left: func() string {
+		if looks.Add(1) < 3 {
+			return "its Pod"
+		}
+		return ""
+	}}
+	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+		if n := looks.Load(); n < 3 {
+			t.Errorf("a run begins after %d looks at what is left of the one before", n)
+		}
+		return succeeded(), nil
+	}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
 // The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before
 // its first sign.
 func TestLifetime_OfARunInAPod(t *testing.T) {

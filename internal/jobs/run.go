@@ -151,6 +151,34 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 	return ids, nil
 }
 
+// End has the runs of an object, by its UID, end that have a Job or a Pod still, and says what is left of them; empty for nothing.
+func (e *Executor) End(ctx context.Context, uid string) (left string, err error) {
+	ids, err := e.earlier(ctx, runner.Request{Apart: &runner.Apart{Subject: uid}})
+	if err != nil {
+		return "", fmt.Errorf("find earlier runs of the object: %w", err)
+	}
+	for _, id := range ids {
+		_ = e.kill(ctx, id) // which logs why it fails; the Job is left then
+		if is := e.rest(ctx, id); is != "" {
+			left = fmt.Sprintf("run %s %s", id, is)
+		}
+	}
+	return left, nil
+}
+
+// rest says what is left of a run that is to end, and has Pods end of which the cache knows nothing; empty for nothing.
+func (e *Executor) rest(ctx context.Context, id string) (holds string) {
+	left, running, err := e.isLeft(ctx, id)
+	if err == nil && !left {
+		return ""
+	}
+	for _, pod := range running {
+		// Where it is gone already, or cannot be deleted now, that is seen at the next look.
+		_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+	}
+	return whatHolds(running, err)
+}
+
 // isLeft reports whether a run has a Job, or a Pod that has not ended, and returns those Pods. The API server is asked, as the caches may be behind.
 func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []corev1.Pod, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
@@ -247,15 +275,10 @@ func (e *Executor) end(ctx context.Context, of *runner.Apart, id string) error {
 	pause := time.Second
 	for killed := false; ; pause = min(2*pause, askEvery) {
 		killed = killed || e.kill(ctx, id)
-		left, running, err := e.isLeft(ctx, id)
-		if err == nil && !left {
+		holds := e.rest(ctx, id)
+		if holds == "" {
 			return nil
 		}
-		for _, pod := range running {
-			// Where it is gone already, or cannot be deleted now, that is seen at the next look.
-			_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
-		}
-		holds := whatHolds(running, err)
 		if of.OnPhase != nil {
 			of.OnPhase(fmt.Sprintf("an earlier run of the object, %s, %s", id, holds))
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,6 +179,27 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	if err := e.Reap(earlier); err == nil {
 		t.Error("a Pod that cannot be deleted counts as ended")
 	}
+}
+
+// The runs of an object that have a Pod or a Job are ended, and are left as long as one of them is there; those of others are not ended.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	const earlier, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	of := func(id, object string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: object}}
+	}
+	client := fake.NewClientset(&batchv1.Job{ObjectMeta: of(earlier, "object")}, &batchv1.Job{ObjectMeta: of(other, "another")}, &corev1.Pod{ObjectMeta: of(earlier, "object")})
+	var asked atomic.Bool
+	client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !asked.Swap(true), nil, nil // it has time to end
+	})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	if left := must.Get(e.End(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
+		t.Errorf("left is %q while the Pod has time to end", left)
+	}
+	_ = must.Get(e.End(t.Context(), "object"))(t) // the Pod ends
+	must.Be(t, "what is left when it has ended", "", must.Get(e.End(t.Context(), "object"))(t))
+	must.Be(t, "Jobs of others", 1, len(must.Get(client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
 // An answer that does not come leaves no Secret behind.
