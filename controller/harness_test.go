@@ -70,12 +70,12 @@ type fakeExecutor struct {
 }
 
 // Held implements [Keeper].
-func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, ticket []byte, ok bool, err error) {
+func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
 	if f.held == nil {
-		return "", nil, false, nil
+		return "", nil, 0, false, nil
 	}
 	token, ticket, ok = f.held(id)
-	return token, ticket, ok, nil
+	return token, ticket, 0, ok, nil
 }
 
 // Adopting implements [Keeper].

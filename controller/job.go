@@ -16,8 +16,8 @@ import (
 // Keeper is a [Runner] some of whose runs go on without the operator.
 type Keeper interface {
 	// Held finds such a run of an earlier process that is of an object, by its UID, and what was kept
-	// with it: its token at the API proxy, and its ticket. The ID stands in a status, which others can write.
-	Held(ctx context.Context, id, uid string) (token string, ticket []byte, ok bool, err error)
+	// with it: its token at the API proxy, and its ticket; age is how long ago it was made, whatever clock this machine has. The ID stands in a status, which others can write.
+	Held(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error)
 	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
 	// that go on without the operator wait for them.
 	Adopting() bool
@@ -79,7 +79,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	if !ok {
 		return nextPhase, nil
 	}
-	token, data, ok, err := keeper.Held(ctx, lost.ID, s.uid())
+	token, data, age, ok, err := keeper.Held(ctx, lost.ID, s.uid())
 	if err != nil {
 		return finished, fmt.Errorf("look for the Job of run %s: %w", lost.ID, err)
 	}
@@ -93,7 +93,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	}
 	s.log.Info("Run of an earlier process was adopted, and goes on", "run", lost.ID)
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
-	s.plan, s.earlier, s.token = plan{cause: cause(lost.Cause), check: t.Check}, true, token
+	s.plan, s.earlier, s.token, s.age = plan{cause: cause(lost.Cause), check: t.Check}, true, token, age
 	s.memory.lost = nil
 	r.places.Take(s.key, classOf(causeInterrupted), s.due)
 	r.refer(s) // which is followed from now on

@@ -40,7 +40,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	defer life.end()
 	s.life = life
 	if s.token != "" {
-		life.spent(r.now().Sub(s.active.Started))
+		life.spent(s.age)
 	}
 	s.progress = r.newProgress(s)
 	r.recordHistory(s)

@@ -109,8 +109,9 @@ type scope struct {
 	// process, and how it ended, where that is known already.
 	earlier  bool
 	recorded *status.Run
-	// token is set by adopt: that of a run which an earlier process has begun and this one follows.
+	// token is set by adopt: that of a run which an earlier process has begun and this one follows. age is how long ago that was.
 	token string
+	age   time.Duration
 }
 
 // open begins the reconcile of obj, which it owns from now on.

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -79,13 +82,16 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 	if !makesJobs(op.watched) {
 		return op.Executor, nil
 	}
-	client, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	own := *mgr.GetHTTPClient()
+	clock := &serverClock{next: own.Transport}
+	own.Transport = clock
+	client, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), &own)
 	if err != nil {
 		return nil, fmt.Errorf("client for Jobs: %w", err)
 	}
 	options := jobs.Options{
 		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
-		Proxy: gateway, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
+		Now: clock.now, Proxy: gateway, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
 	}
 	if op.lease != nil {
 		options.Leads = func() bool { return op.lease.held() == nil }
@@ -116,6 +122,26 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 	op.adopt = e.Adopt
 	return e, nil
 }
+
+// serverClock knows the time of the API server by its last answer.
+type serverClock struct {
+	next  http.RoundTripper // nil for the usual one
+	ahead atomic.Int64 // of this machine's clock, in nanoseconds
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (c *serverClock) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := cmp.Or(c.next, http.DefaultTransport).RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil {
+		c.ahead.Store(int64(time.Until(at)))
+	}
+	return res, nil
+}
+
+func (c *serverClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 // podNamespace is that of the Pod that this process is in; empty for none.
 func podNamespace() string {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,5 +72,23 @@ func TestOwnImage(t *testing.T) {
 	}
 	if _, err := ownImage(fake.NewClientset(), ""); err == nil || !strings.Contains(err.Error(), "--job-image") {
 		t.Errorf("outside of a Pod the error is %v, want the flag", err)
+	}
+}
+
+// The time of the API server is that of its last answer, whatever the clock of this machine says.
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", time.Now().Add(-3*time.Hour).UTC().Format(http.TimeFormat))
+	}))
+	defer server.Close()
+	clock := &serverClock{}
+	if off := time.Since(clock.now()); off > time.Minute {
+		t.Errorf("before an answer, the time is off by %s", off)
+	}
+	res := must.Get((&http.Client{Transport: clock}).Get(server.URL))(t)
+	_ = res.Body.Close()
+	if off := time.Since(clock.now()); off < 179*time.Minute || off > 181*time.Minute {
+		t.Errorf("after an answer, the time is off by %s, want three hours", off)
 	}
 }

@@ -264,28 +264,29 @@ func (e *Executor) claim(id string) {
 }
 
 // Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
-// was kept with it, if it is of an object.
-func (e *Executor) Held(ctx context.Context, id, uid string) (token string, ticket []byte, ok bool, err error) {
+// was kept with it, if it is of an object. age is by the clock of the API server, which has made the Job: this machine's may be wrong,
+// and would end the run early.
+func (e *Executor) Held(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
 	select {
 	case <-e.ready:
 	case <-ctx.Done():
-		return "", nil, false, fmt.Errorf("find run %s: %w", id, context.Cause(ctx))
+		return "", nil, 0, false, fmt.Errorf("find run %s: %w", id, context.Cause(ctx))
 	}
 	if !runner.IsID(id) {
-		return "", nil, false, nil
+		return "", nil, 0, false, nil
 	}
 	job := e.jobOf(id)
 	if job == nil { // the cache may be behind one that another replica has made
 		job, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return "", nil, false, nil
+			return "", nil, 0, false, nil
 		}
 		if err != nil {
-			return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
+			return "", nil, 0, false, fmt.Errorf("find run %s: %w", id, err)
 		}
 	}
 	if job.Labels[objectLabel] != uid {
-		return "", nil, false, nil
+		return "", nil, 0, false, nil
 	}
 	e.mu.Lock()
 	if run, ok := e.found[id]; ok {
@@ -294,14 +295,14 @@ func (e *Executor) Held(ctx context.Context, id, uid string) (token string, tick
 	}
 	e.mu.Unlock()
 	if job.DeletionTimestamp != nil {
-		return "", nil, false, nil
+		return "", nil, 0, false, nil
 	}
 	secret, err := e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", nil, false, nil
+		return "", nil, 0, false, nil
 	}
 	if err != nil {
-		return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
+		return "", nil, 0, false, fmt.Errorf("find run %s: %w", id, err)
 	}
-	return string(secret.Data[tokenKey]), secret.Data[ticketKey], true, nil
+	return string(secret.Data[tokenKey]), secret.Data[ticketKey], e.opts.Now().Sub(job.CreationTimestamp.Time), true, nil
 }

@@ -57,7 +57,7 @@ func TestAdoption(t *testing.T) {
 			if id == ids[2] {
 				break
 			}
-			if token, _, ok, err := e.Held(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
+			if token, _, _, ok, err := e.Held(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
 				t.Errorf("run %s is %v with token %q, %v", id, ok, token, err)
 			}
 		}
@@ -151,7 +151,7 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 		_, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{})
 		return err == nil
 	}
-	if _, _, ok, err := e.Held(t.Context(), id, "attacker"); ok || err != nil {
+	if _, _, _, ok, err := e.Held(t.Context(), id, "attacker"); ok || err != nil {
 		t.Errorf("the run is adopted: %v, %v", ok, err)
 	}
 	if e.Forget(id, "attacker"); !there() {
@@ -159,6 +159,20 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 	}
 	if e.Forget(id, "victim"); there() {
 		t.Error("the Job is not deleted for its own object")
+	}
+}
+
+// How long ago a run was made is told by the clock of the API server: one of this machine that is ahead does not end it.
+func TestHeld_AgeIsByTheClockOfTheServer(t *testing.T) {
+	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	now := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
+	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{objectLabel: "object"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}
+	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
+	e := New(nil, Options{Client: client, Namespace: "system", Now: func() time.Time { return now }})
+	close(e.ready)
+	if _, _, age, ok, err := e.Held(t.Context(), id, "object"); !ok || err != nil || age != time.Minute {
+		t.Errorf("the run is %s old, %v, %v", age, ok, err)
 	}
 }
 

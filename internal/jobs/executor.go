@@ -45,6 +45,8 @@ type Options struct {
 	Has func(types.UID) bool
 	// Leads reports whether leadership is proved. Nil where there is no election.
 	Leads func() bool
+	// Now is the time of the API server. Nil has it be that of this machine.
+	Now func() time.Time
 	// Connections is told how many connections Pods have, and whether a further one was refused, or has to wait. Nil tells no one.
 	Connections func(open int, refused bool)
 	Log         logr.Logger
@@ -83,6 +85,9 @@ type found struct {
 
 // New returns an Executor, which has to be added to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	e := &Executor{
 		Runner: local, opts: opts, ready: make(chan struct{}), drained: make(chan struct{}), found: map[string]found{},
 		refusals: refusals(opts.Namespace), warnings: warnings(),
