@@ -148,25 +148,34 @@ func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
 	return nil
 }
 
-// endApart ends a run in a Pod of its own that cannot be adopted and whose watch makes no such runs any more: the next run of the
-// object begins when nothing of it is left. Where the watch makes such runs, the next one itself waits for that.
-func (r *reconciler) endApart(ctx context.Context, s *scope) (outcome, error) {
+// longestLook is the longest time between two looks at what is left of a run that does not end.
+const longestLook = 30 * time.Second
+
+// endApart ends a run in a Pod of its own that cannot be adopted, before anything else happens to the object: the next run, which
+// may not begin before, would have a place meanwhile, for as long as a node does not answer.
+func (r *reconciler) endApart(ctx context.Context, s *scope, lost status.Active) (outcome, error) {
 	keeper, ok := r.opts.Runner.(Keeper)
-	if !ok || r.watch.Executor == watches.ExecutorJob {
+	if !ok {
 		return nextPhase, nil
 	}
 	left, err := keeper.End(ctx, s.uid())
-	if err != nil {
-		return finished, err
+	if err != nil || left == "" {
+		return nextPhase, err
 	}
-	if left != "" {
-		if left != s.memory.left {
-			s.log.Info("Nothing runs the object before its earlier run as a Job has ended", "left", left)
+	if left != s.memory.left {
+		s.log.Info("Nothing is run before the earlier run as a Job has ended", "left", left)
+		if r.writesStatus() {
+			lost.Waiting = short(left)
+			if shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {
+				return status.Begin(st, lost, s.deleting, r.now())
+			}); !shown && err != nil {
+				return finished, err
+			}
 		}
-		s.memory.left = left
-		return after(time.Second), nil
+		s.memory.left, s.memory.leftPause = left, 0
 	}
-	return nextPhase, nil
+	s.memory.leftPause = min(max(2*s.memory.leftPause, time.Second), longestLook)
+	return after(s.memory.leftPause), nil
 }
 
 // forgetRun removes what the cluster has of a run whose end is recorded.

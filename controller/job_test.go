@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -204,29 +205,43 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	}
 }
 
-// A run that cannot be adopted, of a watch that makes no Jobs any more, has ended before the next one begins.
-func TestLost_RunAsAJobOfAWatchThatMakesNone(t *testing.T) {
+// A run that cannot be adopted has ended before the next one begins, also where the watch makes no Jobs any more. Until then its
+// object has no place, and the status says what is left.
+func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 	t.Parallel()
-	cfg, c, w, obj := objectOfJobs(t)
-	w.Executor = ""
-	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
-	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
-	must.Do(t, c.Status().Update(t.Context(), obj))
-	var looks atomic.Int64
-	exec := &fakeExecutor{left: func() string {
-		if looks.Add(1) < 3 {
-			return "its Pod"
+	for _, executor := range []watches.Executor{watches.ExecutorJob, ""} {
+		cfg, c, w, obj := objectOfJobs(t)
+		w.Executor, w.MaxConcurrentReconciles = executor, 1
+		withFinalizer(&w)
+		obj.SetFinalizers([]string{w.Finalizer.Name})
+		must.Do(t, c.Update(t.Context(), obj))
+		lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+		obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+		must.Do(t, c.Status().Update(t.Context(), obj))
+		must.Do(t, c.Delete(t.Context(), obj)) // while no operator leads
+		var ended atomic.Bool
+		exec := &fakeExecutor{left: func() string {
+			if ended.Load() {
+				return ""
+			}
+			return "its Pod, on a dead node"
+		}}
+		exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
+			if strings.Contains(req.Dir, string(obj.GetUID())) && !ended.Load() {
+				t.Error("the next run begins before the one before has ended")
+			}
+			return succeeded(), nil
 		}
-		return ""
-	}}
-	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
-		if n := looks.Load(); n < 3 {
-			t.Errorf("a run begins after %d looks at what is left of the one before", n)
-		}
-		return succeeded(), nil
+		start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+		eventually(t, "the status says what is left", func() bool {
+			says, _, _ := unstructured.NestedString(get(t, c, obj).Object, "status", "ansible", "activeRun", "waiting")
+			return says == "its Pod, on a dead node"
+		})
+		other := create(t, c, object(w.GVK, obj.GetNamespace(), "other", map[string]any{}))
+		awaitCondition(t, c, other, status.Ready, "True")
+		ended.Store(true)
+		eventually(t, "the object goes", func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy())) })
 	}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
-	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
 // The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before

@@ -65,7 +65,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err
 	}
-	if then, err := r.endApart(ctx, s); then != nextPhase || err != nil {
+	if then, err := r.endApart(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err
 	}
 	if err := r.recoverRun(ctx, s, *s.memory.lost); err != nil {

@@ -30,8 +30,9 @@ type memory struct {
 	// lost is the run that the status shows in progress and that this process does
 	// not make; nil if there is none.
 	lost *status.Active
-	// left is what was left of it when it was looked at last, where that is waited for.
-	left string
+	// left is what was left of it when it was looked at last, where that is waited for, and leftPause how long after it is looked again.
+	left      string
+	leftPause time.Duration
 	// unbegun is the ID of a run that this process has not started, since it does not know whether its start was recorded.
 	unbegun string
 	// unanswered counts such runs in a row.
