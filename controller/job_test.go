@@ -240,7 +240,9 @@ func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 		other := create(t, c, object(w.GVK, obj.GetNamespace(), "other", map[string]any{}))
 		awaitCondition(t, c, other, status.Ready, "True")
 		ended.Store(true)
-		eventually(t, "the object goes", func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy())) })
+		eventually(t, "the object goes", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+		})
 	}
 }
 

@@ -42,9 +42,27 @@ func byEffect(run status.Run, ownSpec bool) bool {
 	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) || cause(run.Cause) == causeChanged && ownSpec
 }
 
-// effectPause is how long after a run a change by others starts the next one.
-func (s situation) effectPause() time.Duration {
-	if s.loops >= loopRuns {
+// countLoops counts a run that ended, and returns how many there are like it. Changes of what the object owns in other namespaces
+// are counted apart: who may write there, and not here, could have changes here wait.
+func (m *memory) countLoops(run status.Run, ownSpec, pushed, afar bool) int {
+	if afar && cause(run.Cause) == causeDependent {
+		m.afarLoops = loops(m.afarLoops, m.last, run, false, false)
+		return m.afarLoops
+	}
+	if !byEffect(run, ownSpec) {
+		m.afarLoops = loops(m.afarLoops, m.last, run, false, pushed || afar)
+	}
+	last := m.last
+	if last != nil && !m.nearEnd.IsZero() {
+		last = &status.Run{Finished: m.nearEnd}
+	}
+	m.loops, m.nearEnd = loops(m.loops, last, run, ownSpec, pushed), run.Finished
+	return m.loops
+}
+
+// effectPause is how long after a run a change by others starts the next one, after n in a row.
+func effectPause(n int) time.Duration {
+	if n >= loopRuns {
 		return loopPause
 	}
 	return minPeriod // another controller may change back what a run does
@@ -58,8 +76,8 @@ func (s *scope) ownSpec(generation int64) bool {
 // noteLoop counts the run that ended, and says in it where it is one of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	ownSpec := s.ownSpec(run.Generation)
-	s.memory.loops = loops(s.memory.loops, s.memory.last, *run, ownSpec, s.pushed)
-	if s.memory.loops < loopRuns {
+	n := s.memory.countLoops(*run, ownSpec, s.pushed, s.afar)
+	if n < loopRuns {
 		return
 	}
 	if !byEffect(*run, ownSpec) {
@@ -70,15 +88,15 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	}
 	run.Loop = fmt.Sprintf("It ran %d times in a row because other clients changed what it owns, the last time: %s. "+
 		"Such changes start one run each %s now. Find out which client writes those fields, or leave them out of the role",
-		s.memory.loops, run.Trigger, loopPause)
+		n, run.Trigger, loopPause)
 	if ownSpec && run.Cause == string(causeChanged) {
 		run.Loop = fmt.Sprintf("It ran %d times in a row because its own role changes its spec, the last time: %s. "+
 			"Such changes start one run each %s now. Write to the status of the object, or to another object",
-			s.memory.loops, run.Trigger, loopPause)
+			n, run.Trigger, loopPause)
 	}
 	run.Warnings = append(run.Warnings, run.Loop)
 	r.metrics.Loop(r.gvk)
-	if s.memory.loops == loopRuns {
+	if n == loopRuns {
 		r.tell(s, reported{corev1.EventTypeWarning, status.ReasonLoop, actionReconcile, run.Loop})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -155,4 +156,37 @@ func TestLoops_OutliveRunsByTime(t *testing.T) {
 		must.Be(t, "after "+string(c), want, loops(loopRuns, &status.Run{}, run, false, true))
 		must.Be(t, "where nothing was changed, after "+string(c), 0, loops(loopRuns, &status.Run{}, run, false, false))
 	}
+}
+
+// Objects in another namespace may name an owner that their writers may not touch: their changes are counted apart, so that those of
+// what the owner has in its own namespace do not wait for them, nor are taken for a loop for the runs between them.
+func TestLoops_CountOtherNamespacesApart(t *testing.T) {
+	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	m := &memory{}
+	run := func(pause time.Duration, why cause, pushed, afar bool) int {
+		at = at.Add(pause)
+		is := status.Run{Cause: string(why), Result: status.Succeeded, Started: at, Finished: at}
+		n := m.countLoops(is, false, pushed, afar)
+		m.last = &is
+		return n
+	}
+	for n := range loopRuns {
+		must.Be(t, "runs in a row for another namespace", n+1, run(time.Second, causeDependent, false, true))
+	}
+	for range loopRuns {
+		for range 12 {
+			run(loopPause, causeDependent, false, true)
+		}
+		must.Be(t, "runs in a row, one an hour", 1, run(time.Second, causeDependent, true, false))
+	}
+	must.Be(t, "runs in a row for the namespace itself", 2, run(time.Second, causeDependent, true, false))
+	r := &reconciler{objects: newObjects(), opts: &Options{}}
+	s := &scope{memory: m, object: object(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, "ns", "one", nil)}
+	s.key = client.ObjectKeyFromObject(s.object)
+	r.objects.touch(s.key, "", "configmaps elsewhere/one was changed", true, at)
+	must.Be(t, "what the pause goes by", true, r.situation(s).effects >= loopRuns)
+	r.objects.touch(s.key, "", "configmaps ns/one was changed", false, at)
+	must.Be(t, "what the pause goes by with a change in the namespace", 2, r.situation(s).effects)
+	run(time.Second, causeChanged, true, false)
+	must.Be(t, "both after another cause", 0, m.loops+m.afarLoops)
 }

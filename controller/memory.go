@@ -53,8 +53,10 @@ type memory struct {
 	finalizerAt time.Time
 	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
 	ownSpec int64
-	// loops is how many runs in a row such changes, or those of other clients, have started.
-	loops int
+	// loops is how many runs in a row such changes, or those of other clients, have started, and nearEnd when the last run ended
+	// that may count there. afarLoops is how many changes of what the object owns in other namespaces have.
+	loops, afarLoops int
+	nearEnd          time.Time
 	// blocked is how many ends in a row were not the role's.
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.
@@ -207,7 +209,7 @@ func (m *memory) judge(run *status.Run) {
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
-		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
+		m, e.touched, e.afar, e.due, e.deleted = e.memory, "", "", time.Time{}, time.Time{}
 		e.drifted, e.elsewhere, e.listed, e.waits = false, false, false, waits{}
 	})
 	if r.dependents != nil {

@@ -25,8 +25,8 @@ type objects struct {
 type entry struct {
 	memory *memory
 	// touched is the first change of a dependent by another client since the last run
-	// began; empty if there was none.
-	touched string
+	// began; empty if there was none. afar is that of those in other namespaces.
+	touched, afar string
 	// run is the one in progress.
 	run *admitted
 	// due is when the next reconcile is due, which may be in the future; zero if that
@@ -42,6 +42,14 @@ type entry struct {
 	elsewhere bool
 	// listed is true if the object was there when the operator began to serve its kind.
 	listed bool
+}
+
+// seen forgets the changes of dependents, which the run sees that begins, and says which there were: near ones, or only such in
+// other namespaces.
+func (e *entry) seen() (pushed, afar bool) {
+	pushed, afar = e.touched != "", e.touched == "" && e.afar != ""
+	e.touched, e.afar = "", ""
+	return pushed, afar
 }
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
@@ -75,7 +83,7 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 	defer o.mu.Unlock()
 	o.queue = queue
 	for key, e := range o.table {
-		if e.touched != "" {
+		if e.touched != "" || e.afar != "" {
 			queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
@@ -85,12 +93,16 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 // why says, which is not empty.
 // It is false, and nothing happens, if uid is that of an earlier object with the
 // name; it is empty where the dependent does not say it.
-func (o *objects) touch(key types.NamespacedName, uid types.UID, why string, now time.Time) (ok bool) {
+func (o *objects) touch(key types.NamespacedName, uid types.UID, why string, afar bool, now time.Time) (ok bool) {
 	o.with(key, func(e *entry) {
 		if ok = e.memory == nil || uid == "" || e.memory.uid == uid; !ok {
 			return
 		}
-		e.touched = cmp.Or(e.touched, why)
+		if afar {
+			e.afar = cmp.Or(e.afar, why)
+		} else {
+			e.touched = cmp.Or(e.touched, why)
+		}
 		e.mark(now)
 		if o.queue != nil {
 			o.queue.Add(reconcile.Request{NamespacedName: key})

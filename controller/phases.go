@@ -342,7 +342,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
 	}
 	if s.err == nil {
-		r.objects.with(s.key, func(e *entry) { s.pushed, e.touched = e.touched != "", "" }) // the run sees every change there was
+		r.objects.with(s.key, func(e *entry) { s.pushed, s.afar = e.seen() }) // the run sees every change there was
 		s.memory.held, s.memory.refused, s.memory.unanswered = heldRun{}, time.Time{}, 0
 		return nextPhase, nil
 	}

@@ -133,8 +133,8 @@ type situation struct {
 	dependent bool
 	// blocked is how many runs in a row have ended by what is not the role's; see [blocked].
 	blocked int64
-	// loops is how many runs in a row such changes have started.
-	loops int
+	// loops is how many runs in a row such changes have started; effects is those that changes like the ones since have started.
+	loops, effects int
 	// ownSpec is true if nothing but the last run itself has changed the spec since.
 	ownSpec bool
 	// fingerprint and generation are the current inputs'.
@@ -230,7 +230,7 @@ func (s situation) due(now time.Time) plan {
 			return plan{cause: causeEnvironment}
 		}
 		if s.others != "" {
-			pause := s.effectPause()
+			pause := effectPause(s.loops)
 			if wait := last.Finished.Add(pause).Sub(now); wait > 0 {
 				return plan{wait: min(wait, pause)}
 			}
@@ -245,7 +245,7 @@ func (s situation) due(now time.Time) plan {
 		return plan{cause: causeContent}
 	}
 	p := s.timed(now)
-	if p.cause == "" && s.dependent && s.loops >= loopRuns {
+	if p.cause == "" && s.dependent && s.effects >= loopRuns {
 		// What is due without the change by others does not wait for it.
 		s.dependent = false
 		if other := s.timed(now); other.cause != "" || other.wait > 0 && other.wait < p.wait {
@@ -326,7 +326,7 @@ func (s situation) unscheduled() (time.Time, cause) {
 	case last.Result == status.Failed:
 		delay, why = s.again()
 	case s.dependent && !s.deleting:
-		delay, why = s.effectPause(), causeDependent
+		delay, why = effectPause(s.effects), causeDependent
 	case last.Wait != nil:
 		return last.Finished.Add(minLook), causeWaited
 	case last.RequeueAfter > 0:

@@ -93,8 +93,9 @@ type scope struct {
 	// how many objects were.
 	touched *touches
 	pruned  int64
-	// pushed is true where others had changed what the object owns when the run began, whatever its cause.
-	pushed bool
+	// pushed is true where others had changed what the object owns when the run began, whatever its cause; afar where they had
+	// changed that in other namespaces only.
+	pushed, afar bool
 	// recording is set by run where there is a history.
 	recording *history.Recording
 	// started, ran, result and err are set by run: the run was tried, it took
@@ -197,11 +198,14 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 }
 
 func (r *reconciler) situation(s *scope) situation {
-	changes := s.changes()
+	changes, known, effects := s.changes(), r.objects.get(s.key), s.memory.loops
+	if known.touched == "" && known.afar != "" {
+		effects = s.memory.afarLoops
+	}
 	return situation{
 		moved: r.moved(s),
-		last:  s.memory.last, met: s.memory.met, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
-		loops: s.memory.loops, ownSpec: s.ownSpec(s.object.GetGeneration()), blocked: s.memory.blocked,
+		last:  s.memory.last, met: s.memory.met, deleting: s.deleting, dependent: known.touched+known.afar != "",
+		loops: s.memory.loops, effects: effects, ownSpec: s.ownSpec(s.object.GetGeneration()), blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),

@@ -83,7 +83,7 @@ func TestDecide_Schedule(t *testing.T) {
 		"window: deleted":                       {situation{last: ago(time.Hour, other), times: closed, deleting: true}, plan{cause: causeDeleted}},
 		"window: what a check has found":        {situation{last: ago(time.Hour, func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }), times: closed, mode: watches.ModeCheckThenApply}, plan{cause: causeDrift}},
 		"window: a check, no time to make it":   {situation{last: ago(8 * time.Hour), times: closed, period: time.Hour, mode: watches.ModeCheckThenApply}, held(causePeriod, 10*time.Hour)},
-		"window: a dependent in a loop changes": {situation{last: ago(3 * time.Minute), times: closed, period: time.Minute, dependent: true, loops: loopRuns}, held(causePeriod, jitter(loopPause, "id")-2*time.Minute)},
+		"window: a dependent in a loop changes": {situation{last: ago(3 * time.Minute), times: closed, period: time.Minute, dependent: true, effects: loopRuns}, held(causePeriod, jitter(loopPause, "id")-2*time.Minute)},
 	} {
 		tc.in.fingerprint, tc.in.generation, tc.in.retry = fp, 1, retry{min: time.Second, max: time.Minute}
 		if got := decide(now, tc.in); got != tc.want {

@@ -53,7 +53,8 @@ func (r *reconciler) trigger(s *scope) string {
 	says := ""
 	switch s.plan.cause {
 	case causeDependent:
-		says = r.objects.get(s.key).touched
+		known := r.objects.get(s.key)
+		says = cmp.Or(known.touched, known.afar)
 	case causeReference, causeTrigger:
 		says = r.othersTrigger(s)
 	case causeChanged, causeContent, causeEnvironment:

@@ -118,8 +118,8 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 		}
 	}
 
-	r.touch(s.key, "", "configmaps ns/one was changed")
-	r.touch(s.key, "", "configmaps ns/two was changed")
+	r.touch(s.key, "", "configmaps ns/one was changed", false)
+	r.touch(s.key, "", "configmaps ns/two was changed", false)
 	if trigger, cause := look(); cause != causeDependent || trigger != "configmaps ns/one was changed" {
 		t.Errorf("dependent: %s, %q", cause, trigger)
 	}

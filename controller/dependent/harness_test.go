@@ -65,6 +65,7 @@ type world struct {
 	mu    sync.Mutex
 	told  []string // names of owners, in order
 	uids  []types.UID
+	afar  bool     // of the last one
 	lines []string // of the log
 }
 
@@ -97,10 +98,10 @@ func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *w
 		Client: metadata.NewForConfigOrDie(cfg), Content: w.dynamic, Lookup: lookup,
 		Namespaces: []string{w.namespace}, Idle: time.Hour, Log: w.log(),
 	}
-	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string) {
+	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string, afar bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told, w.uids = append(w.told, owner.Name), append(w.uids, uid)
+		w.told, w.uids, w.afar = append(w.told, owner.Name), append(w.uids, uid), afar
 	}}
 	for _, set := range settings {
 		set(w, &options, &spec)

@@ -27,7 +27,9 @@ type OwnerKind struct {
 	// else than the owner's own run. The UID is that of the mark; it is empty
 	// if only annotations name the owner. It is called concurrently and must
 	// not block. No run of the owner is in progress unless it began just now.
-	Changed func(owner types.NamespacedName, uid types.UID, why string)
+	// afar is true if the dependent is in another namespace than the owner, where
+	// others than the owner's namespace trusts can name it.
+	Changed func(owner types.NamespacedName, uid types.UID, why string, afar bool)
 }
 
 // Kind is a subscribed kind of owners.

@@ -146,6 +146,7 @@ type notice struct {
 	owner types.NamespacedName
 	uid   types.UID
 	why   string
+	afar  bool
 }
 
 func (n notice) deliver() {
@@ -153,7 +154,7 @@ func (n notice) deliver() {
 		n.tell()
 		return
 	}
-	n.kind.spec.Changed(n.owner, n.uid, n.why)
+	n.kind.spec.Changed(n.owner, n.uid, n.why, n.afar)
 }
 
 func deliver(notices []notice) {

@@ -519,6 +519,9 @@ func TestRegistry_FollowsAnnotations(t *testing.T) {
 		w.set("object", "second")
 		w.awaitTold("owner")
 		must.Be(t, "UIDs told", []types.UID{""}, w.marks())
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		must.Be(t, "it is told that the object is in another namespace", true, w.afar)
 	})
 	for _, follows := range []bool{true, false} {
 		t.Run(fmt.Sprintf("on objects of the cluster is %t", follows), func(t *testing.T) {

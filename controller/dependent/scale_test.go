@@ -87,7 +87,7 @@ func TestRegistry_KeepsOnlyWhatIsOwnedAndLeavesNothingRunning(t *testing.T) {
 		t.Fatalf("make a client for objects: %v", err)
 	}
 	r := New(Options{Client: meta, Content: content, Lookup: lookup})
-	k := r.Subscribe(OwnerKind{GVK: gvk, Namespaced: true, Changed: func(types.NamespacedName, types.UID, string) {}})
+	k := r.Subscribe(OwnerKind{GVK: gvk, Namespaced: true, Changed: func(types.NamespacedName, types.UID, string, bool) {}})
 	owner := types.NamespacedName{Namespace: "crowd", Name: "owner"}
 	k.Restore(owner, []schema.GroupVersionResource{configMaps})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -151,15 +151,20 @@ func (r *Session) conclude() []notice {
 		return []notice{{kind: r.kind, owner: r.owner, why: "many dependents were changed"}}
 	}
 	var notices []notice
-	told := map[types.UID]bool{} // once per mark is enough
+	type from struct {
+		mark types.UID
+		afar bool
+	}
+	of := func(ch change) from { return from{ch.mark, ch.isAfar(r.owner)} }
+	told := map[from]bool{} // once is enough
 	for _, ch := range kept {
-		if ch.verdict != unclear && !told[ch.mark] {
-			told[ch.mark] = true
+		if ch.verdict != unclear && !told[of(ch)] {
+			told[of(ch)] = true
 			notices = append(notices, r.kind.notice(r.owner, ch))
 		}
 	}
 	for _, ch := range kept {
-		if ch.verdict == unclear && !told[ch.mark] {
+		if ch.verdict == unclear && !told[of(ch)] {
 			notices = append(notices, r.kind.registry.ask(ch.question(r.kind.notice(r.owner, ch)))...)
 		}
 	}
