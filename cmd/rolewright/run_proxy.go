@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -21,6 +22,9 @@ func (o *runOptions) newProxy(
 	recorder *metrics.Recorder, calls *rbac.Recorder, log logr.Logger,
 ) (*proxy.Proxy, error) {
 	options := proxy.Options{Config: c.config, Port: o.proxyPort, Log: log.WithName("proxy"), Metrics: recorder}
+	if o.jobURL != "" {
+		options.JobNamespace = cmp.Or(o.jobNamespace, podNamespace())
+	}
 	if l != nil {
 		options.MayWrite = l.held
 	}

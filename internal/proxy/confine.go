@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,4 +45,22 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 	// The cluster-scoped object itself.
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	return p.kindOf(r.Context(), gvr) == s.Owner.GVK.Kind
+}
+
+// ofRuns are the names of what the operator makes for runs as Jobs: a Secret and a Job with the ID of the run, a Pod with more behind
+// it, and the Secret with the certificate.
+var ofRuns = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.*)?|rolewright-runs)$`)
+
+// keepOff refuses requests for what belongs to runs as Jobs, by its name or by their label, whatever the owner's namespace: with it
+// a run could act as another one. A list without either passes: roles list Secrets.
+func (p *Proxy) keepOff(r *http.Request, info *request.RequestInfo) *refusal {
+	if p.opts.JobNamespace == "" || !info.IsResourceRequest || info.Namespace != "" && info.Namespace != p.opts.JobNamespace {
+		return nil
+	}
+	kind := info.APIGroup == "" && (info.Resource == "secrets" || info.Resource == "pods") || info.APIGroup == "batch" && info.Resource == "jobs"
+	if !kind || !ofRuns.MatchString(info.Name) && !strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") {
+		return nil
+	}
+	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"the "+info.Resource+" of runs as Jobs in the namespace "+p.opts.JobNamespace+" are out of reach of runs")
 }

@@ -93,3 +93,42 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		}
 	}
 }
+
+// What runs as Jobs have in the operator's namespace is out of reach of all runs, by name and by label, also of an owner that is in
+// that namespace. What else is there is not.
+func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := startProxy(t, api.config())
+	p.opts.JobNamespace = "system"
+	const id = "11111111-1111-4111-8111-111111111111"
+	for _, namespace := range []string{"system", "own"} {
+		_, client, _ := admit(t, p, Grant{Owner: Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: namespace, Name: "it"}})
+		for _, tt := range []struct {
+			method, path string
+			reached      bool
+		}{
+			{"GET", "/api/v1/namespaces/system/secrets/" + id, false},
+			{"GET", "/api/v1/namespaces/system/secrets/rolewright-runs", false},
+			{"DELETE", "/apis/batch/v1/namespaces/system/jobs/" + id, false},
+			{"POST", "/api/v1/namespaces/system/pods/" + id + "-x7k2p/exec?command=id", false},
+			{"GET", "/api/v1/namespaces/system/secrets?fieldSelector=metadata.name%3D" + id, false},
+			{"GET", "/api/v1/secrets?fieldSelector=metadata.name%3D" + id, false},
+			{"GET", "/api/v1/namespaces/system/secrets?labelSelector=rolewright.dev%2Frun", false},
+			{"GET", "/api/v1/secrets?watch=1&labelSelector=rolewright.dev%2Frun", false},
+			{"DELETE", "/apis/batch/v1/namespaces/system/jobs?labelSelector=rolewright.dev%2Fobject%3Dx", false},
+
+			{"GET", "/api/v1/namespaces/system/secrets/pull", true},
+			{"GET", "/api/v1/namespaces/system/secrets", true},
+			{"GET", "/api/v1/namespaces/other/secrets/" + id, true},
+			{"GET", "/api/v1/namespaces/system/configmaps/" + id, true},
+		} {
+			before := len(api.seen())
+			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader("")))(t)
+			resp := must.Get(client.Do(req))(t)
+			_ = resp.Body.Close()
+			if passed := len(api.seen()) > before; passed != tt.reached || (resp.StatusCode == http.StatusForbidden) == tt.reached {
+				t.Errorf("%s %s, for an object in %s: %s", tt.method, tt.path, namespace, resp.Status)
+			}
+		}
+	}
+}

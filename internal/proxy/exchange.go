@@ -133,6 +133,9 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := p.confine(s, r, info); refused != nil {
 		return nil, refused
 	}
+	if refused := p.keepOff(r, info); refused != nil {
+		return nil, refused
+	}
 	return &exchange{
 		p: p, s: s, info: info, write: writes(r, info) || s.CheckMode && connects(r, info), dryRun: len(r.URL.Query()["dryRun"]) > 0,
 	}, nil

@@ -55,6 +55,8 @@ type Options struct {
 	Config *rest.Config
 	// Port is that of the loopback addresses; 0 means any free one.
 	Port int
+	// JobNamespace is where runs have Jobs, whose Secrets, Pods and Jobs are out of reach; empty for nowhere.
+	JobNamespace string
 	// MayWrite returns nil as long as writes may be forwarded: while leadership is
 	// held. It is called for each write, right before the write is sent.
 	MayWrite func() error
