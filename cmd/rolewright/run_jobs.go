@@ -126,7 +126,7 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 // serverClock knows the time of the API server by its last answer.
 type serverClock struct {
 	next  http.RoundTripper // nil for the usual one
-	ahead atomic.Int64 // of this machine's clock, in nanoseconds
+	ahead atomic.Int64      // of this machine's clock, in nanoseconds
 }
 
 // RoundTrip implements [http.RoundTripper].
