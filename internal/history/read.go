@@ -100,6 +100,15 @@ func (q Query) marks() (marks [][]byte) {
 	return marks
 }
 
+// waiting are the runs that are not written yet, the newest first.
+func (s *Store) waiting() []Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	runs := slices.Clone(s.pending)
+	slices.Reverse(runs)
+	return runs
+}
+
 // Runs returns runs, the newest first, and where to go on; empty at the end.
 func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 	seen, marks := map[string]bool{}, q.marks()

@@ -235,15 +235,6 @@ func (s *Store) Add(r Run) {
 	}
 }
 
-// waiting are the runs that are not written yet, the newest first.
-func (s *Store) waiting() []Run {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	runs := slices.Clone(s.pending)
-	slices.Reverse(runs)
-	return runs
-}
-
 // wakeUp has Serve look what there is to do.
 func (s *Store) wakeUp() {
 	select {
