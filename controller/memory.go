@@ -79,16 +79,12 @@ type heldRun struct {
 	stuck      string
 }
 
-// remember is the memory of an object, new if its UID is.
-func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
+// remember is the memory of an object, new if its UID is; stale is that of an earlier object with the name.
+func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory) {
 	key := client.ObjectKeyFromObject(obj)
 	known := r.objects.get(key)
-	m = known.memory
-	if m != nil && m.uid == obj.GetUID() {
-		return m, ""
-	}
-	if m != nil {
-		stale = m.uid
+	if stale = known.memory; stale != nil && stale.uid == obj.GetUID() {
+		return stale, nil
 	}
 	m = &memory{uid: obj.GetUID()}
 	record := r.record(obj)
@@ -98,7 +94,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record, r.now())
-	if known.listed && stale == "" && r.ranBefore(obj, record) {
+	if known.listed && stale == nil && r.ranBefore(obj, record) {
 		m.met = r.meet(obj, record)
 	}
 	r.objects.with(key, func(e *entry) { e.memory, e.drifted = m, m.last != nil && m.last.Drifted })

@@ -124,9 +124,12 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if r.opts.LogLines {
 		log = log.WithValues("gvk", r.gvk.String())
 	}
-	if stale != "" {
-		if err := r.store.Forget(string(stale), r.pathOf(key)...); err != nil {
+	if stale != nil {
+		if err := r.store.Forget(string(stale.uid), r.pathOf(key)...); err != nil {
 			log.Error(err, "Directories of a deleted object cannot be removed")
+		}
+		if stale.unwritten != nil {
+			r.forgetRun(stale.unwritten.ID, string(stale.uid))
 		}
 	}
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}

@@ -115,7 +115,6 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	}
 }
 
-// A loop is told of while it lasts, and leaves nothing behind.
 // Ready says which generation it is about also where the schema keeps that of the status only.
 func TestBegin_LeavesReadyWhereTheSchemaPrunesItsGeneration(t *testing.T) {
 	st := Conclude(nil, success(1), 0, at(2))
@@ -130,6 +129,7 @@ func TestBegin_LeavesReadyWhereTheSchemaPrunesItsGeneration(t *testing.T) {
 	must.Be(t, "generation of the run that has ended", int64(1), Read(st).EndedGeneration)
 }
 
+// A loop is told of while it lasts, and leaves nothing behind.
 func TestStatus_LoopingLastsAsLongAsTheLoop(t *testing.T) {
 	loop, cut := success(1), success(1)
 	loop.Loop, cut.Result = "It was run 10 times", Interrupted

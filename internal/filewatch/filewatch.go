@@ -90,7 +90,10 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 			for _, p := range all {
 				changed[p] = true
 			}
-			rest = time.After(quiet)
+			if len(changed) > 0 {
+				rest = time.After(quiet)
+			}
+			continue
 		case <-rest:
 		case <-end:
 		}

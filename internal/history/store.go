@@ -218,20 +218,19 @@ func (s *Store) measure(db *bbolt.DB) error {
 }
 
 // Add hands over a run that has ended. It does not wait: where runs end faster than they
-// can be written, some are lost; where the file is not open, the oldest are.
+// can be written, the oldest are lost.
 func (s *Store) Add(r Run) {
 	s.mu.Lock()
-	full := len(s.pending) == maxPending
-	if full && s.db.Load() == nil {
-		s.pending, full = slices.Delete(s.pending, 0, 1), false
+	var missing string
+	if len(s.pending) == maxPending {
+		missing = s.pending[0].ID
+		s.pending = slices.Delete(s.pending, 0, 1)
 	}
-	if !full {
-		s.pending = append(s.pending, r)
-	}
+	s.pending = append(s.pending, r)
 	s.mu.Unlock()
 	s.wakeUp()
-	if full {
-		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", r.ID)
+	if missing != "" && s.db.Load() != nil {
+		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", missing)
 	}
 }
 
@@ -308,13 +307,13 @@ func (s *Store) write() {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.bytes, s.count = bytes, count
-		if len(s.pending) < maxPending {
-			s.opts.Log.Error(err, "Runs cannot be written to the history yet", "runs", len(runs))
-			return
-		}
-		s.opts.Log.Error(err, "Runs are missing in the history", "runs", len(runs))
+		s.opts.Log.Error(err, "Runs cannot be written to the history yet", "runs", len(runs))
+		return
 	}
-	s.pending = slices.Delete(s.pending, 0, len(runs))
+	if len(runs) > 0 {
+		last := slices.IndexFunc(s.pending, func(r Run) bool { return r.ID == runs[len(runs)-1].ID }) // -1 if all have been dropped meanwhile
+		s.pending = slices.Delete(s.pending, 0, last+1)
+	}
 }
 
 // oldest is when the oldest run has ended; now if there is none.

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
 // confine refuses requests that leave the owner's namespace, if the run is
@@ -51,14 +53,36 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 // it, and the Secret with the certificate.
 var ofRuns = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.*)?|rolewright-runs)$`)
 
-// keepOff refuses requests for what belongs to runs as Jobs, by its name or by their label, whatever the owner's namespace: with it
-// a run could act as another one. A list without either passes: roles list Secrets.
-func (p *Proxy) keepOff(r *http.Request, info *request.RequestInfo) *refusal {
+// keepOff refuses requests for what belongs to other runs as Jobs, by its name or by their label, whatever the owner's namespace: with
+// it a run could act as another one. A list without either passes: roles list Secrets. A run reaches its own Job and Pod.
+func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) *refusal {
+	if !strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") && (!ofRuns.MatchString(info.Name) ||
+		info.Resource != "secrets" && s.RunID != "" && strings.HasPrefix(info.Name, s.RunID)) {
+		return nil
+	}
+	return p.reserved(info)
+}
+
+// keepName refuses to create what has the name of something that belongs to runs as Jobs: the run could not begin.
+func (x *exchange) keepName(body []byte) error {
+	if x.info.Verb != "create" || x.info.Subresource != "" {
+		return nil
+	}
+	if meta, err := objectbody.Read(body); err != nil || !ofRuns.MatchString(meta.Name) {
+		return nil // of another encoding, the API server tells
+	}
+	if refused := x.p.reserved(x.info); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// reserved is the refusal of a request for Secrets, Pods or Jobs where those of runs are; nil for any other.
+func (p *Proxy) reserved(info *request.RequestInfo) *refusal {
 	if p.opts.JobNamespace == "" || !info.IsResourceRequest || info.Namespace != "" && info.Namespace != p.opts.JobNamespace {
 		return nil
 	}
-	kind := info.APIGroup == "" && (info.Resource == "secrets" || info.Resource == "pods") || info.APIGroup == "batch" && info.Resource == "jobs"
-	if !kind || !ofRuns.MatchString(info.Name) && !strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") {
+	if (info.APIGroup != "" || info.Resource != "secrets" && info.Resource != "pods") && (info.APIGroup != "batch" || info.Resource != "jobs") {
 		return nil
 	}
 	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,

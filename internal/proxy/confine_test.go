@@ -100,9 +100,9 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())
 	p.opts.JobNamespace = "system"
-	const id = "11111111-1111-4111-8111-111111111111"
+	const id, own = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 	for _, namespace := range []string{"system", "own"} {
-		_, client, _ := admit(t, p, Grant{Owner: Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: namespace, Name: "it"}})
+		_, client, _ := admit(t, p, Grant{RunID: own, Owner: Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: namespace, Name: "it"}})
 		for _, tt := range []struct {
 			method, path string
 			reached      bool
@@ -117,13 +117,24 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			{"GET", "/api/v1/secrets?watch=1&labelSelector=rolewright.dev%2Frun", false},
 			{"DELETE", "/apis/batch/v1/namespaces/system/jobs?labelSelector=rolewright.dev%2Fobject%3Dx", false},
 
+			{"POST", "/api/v1/namespaces/system/secrets " + id, false},
+			{"GET", "/api/v1/namespaces/system/secrets/" + own, false},
+
+			{"GET", "/api/v1/namespaces/system/pods/" + own + "-x7k2p", true},
+			{"POST", "/api/v1/namespaces/system/secrets mine", true},
 			{"GET", "/api/v1/namespaces/system/secrets/pull", true},
 			{"GET", "/api/v1/namespaces/system/secrets", true},
 			{"GET", "/api/v1/namespaces/other/secrets/" + id, true},
 			{"GET", "/api/v1/namespaces/system/configmaps/" + id, true},
 		} {
 			before := len(api.seen())
-			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader("")))(t)
+			path, name, creates := strings.Cut(tt.path, " ")
+			body := ""
+			if creates {
+				body = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"}}`
+			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+path, strings.NewReader(body)))(t)
+			req.Header.Set("Content-Type", "application/json")
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)

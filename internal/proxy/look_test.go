@@ -11,9 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What a write of a subresource leaves as it was is the version of another client, whose change starts a run. A Pod that
-// the run has evicted it has deleted.
-func TestLook_AtTheObjectOfASubresource(t *testing.T) {
+// A Pod that the run has evicted it has deleted.
+func TestLook_AtWhatIsEvicted(t *testing.T) {
 	t.Parallel()
 	version := func(is string) string {
 		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"ns","uid":"u","resourceVersion":"` + is + `"}}`
@@ -27,8 +26,6 @@ func TestLook_AtTheObjectOfASubresource(t *testing.T) {
 		method, subresource, body, answer string
 		want                              []string
 	}{
-		"a write that changes something": {method: http.MethodPut, subresource: "status", body: version("1"), answer: version("2"), want: []string{"wrote pods"}},
-		"one that changes nothing":       {method: http.MethodPut, subresource: "status", body: version("1"), answer: version("1")},
 		"an eviction":                    {method: http.MethodPost, subresource: "eviction", body: eviction, answer: done, want: []string{"deleted pods"}},
 		"one that is a dry run":          {method: http.MethodPost, subresource: "eviction", body: dryRun, answer: done},
 	} {

@@ -67,6 +67,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := x.keepName(body); err != nil {
+		return err
+	}
 	if err := x.writtenSecrets(r.Header.Get("Content-Type"), body); err != nil {
 		return err
 	}
@@ -100,15 +103,15 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 // uploads reports whether the body is a stream, or larger than any object, for a subresource that takes such: the source of an
 // OpenShift build (instantiatebinary), for instance. It is passed on as it comes.
 func (x *exchange) uploads(r *http.Request) bool {
-	return x.info.Subresource != "" && (r.ContentLength < 0 || r.ContentLength > maxBody) && !x.s.CheckMode && !x.evicts() && !x.tellsSecrets()
+	return !slices.Contains([]string{"", "status", "scale"}, x.info.Subresource) && (r.ContentLength < 0 || r.ContentLength > maxBody) && !x.s.CheckMode && !x.evicts() && !x.tellsSecrets()
 }
 
 // look looks at what is there before a write, where no one has yet: without the version a write that changes
 // nothing counts as one, and the answer to an eviction does not say what it has deleted.
 func (x *exchange) look(ctx context.Context) {
 	changes := x.info.Verb == "update" || x.info.Verb == "patch" || x.evicts()
-	part := x.s.Tracker != nil && x.info.Subresource != "" && !x.dryRun && !x.ofSelf()
-	if x.looked || !changes || !part && !x.wanted() {
+	evicts := x.evicts() && x.s.Tracker != nil && !x.dryRun
+	if x.looked || !changes || !evicts && !x.wanted() {
 		return
 	}
 	x.looked = true
