@@ -274,6 +274,8 @@ e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-
 	@$(IMAGE) own-base:e2e --file test/cluster/testdata/own-base.Dockerfile test/cluster/testdata
 	@$(IMAGE) rolewright/rebased:e2e $(IMAGE_ARGS) --build-arg BASE=own-base:e2e --target operator .
 	@$(IMAGE) own-ansible:e2e --file test/cluster/testdata/own-ansible.Dockerfile test/cluster/testdata
+	@$(IMAGE) own-environment:e2e --target environment --file test/cluster/testdata/own-ansible.Dockerfile test/cluster/testdata
+	@$(IMAGE) rolewright/elsewhere:e2e --file test/cluster/testdata/elsewhere.Dockerfile test/cluster/testdata
 	@$(IMAGE) tea-operator:v0.0.1 --from rolewright/operator:e2e test/cluster/testdata/tea-operator
 	@rm -rf $(IMAGES)/site-operator && mkdir -p $(IMAGES)/site-operator && cd $(IMAGES)/site-operator && \
 		$(BIN)/rolewright init --domain example.com --name site-operator >/dev/null && \
@@ -288,7 +290,7 @@ e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-
 		$(IMAGE) gallery-$$example:v0.0.1 --from rolewright/$$base:e2e $$project; \
 	done
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar \
-		--image $(IMAGES)/etcd.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar --image $(IMAGES)/gallery-chart.tar -- \
+		--image $(IMAGES)/etcd.tar --image $(IMAGES)/own-environment.tar --image $(IMAGES)/rolewright-elsewhere.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar --image $(IMAGES)/gallery-chart.tar -- \
 		go test -tags e2e -count=1 -timeout 2h ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript

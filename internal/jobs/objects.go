@@ -218,6 +218,9 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 		pod.InitContainers = slices.Insert(pod.InitContainers, 0, corev1.Container{
 			Name: program, Image: e.opts.Image, Command: []string{e.opts.Program, InstallName, programDir},
 			VolumeMounts: []corev1.VolumeMount{mount}, SecurityContext: restricted(pod), Resources: c.Resources,
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			// A directory that can be written, which the local cluster's library wants at the start of each process.
+			Env: []corev1.EnvVar{{Name: "XDG_CACHE_HOME", Value: programDir}},
 		})
 		mount.ReadOnly = true
 		c.VolumeMounts = append(c.VolumeMounts, mount)

@@ -50,15 +50,19 @@ type potter struct {
 
 	root     string
 	operator *exec.Cmd
-	// image is the one that the operator takes for its own.
-	image string
+	// image is the one that the operator takes for its own, with its program at the same path.
+	image, program string
 	// flags are more of them.
 	flags []string
 }
 
 func newPotter(t *testing.T, flags ...string) *potter {
 	t.Helper()
-	return &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1", flags: flags}
+	program, err := filepath.Abs(filepath.Join(repository, "bin/rolewright"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1", program: program, flags: flags}
 }
 
 // podTemplate has the programs of the machine.
@@ -116,16 +120,12 @@ func (p *potter) write(t *testing.T, name, text string) {
 
 func (p *potter) start(t *testing.T) {
 	t.Helper()
-	binary, err := filepath.Abs(filepath.Join(repository, "bin/rolewright"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	log, err := os.OpenFile(filepath.Join(p.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p.operator = exec.Command(binary, append([]string{"run", "--watches-file=watches.yaml", "--runner-root=" + p.root, "--job-namespace=default",
+	p.operator = exec.Command(p.program, append([]string{"run", "--watches-file=watches.yaml", "--runner-root=" + p.root, "--job-namespace=default",
 		"--job-url=https://10.244.0.1:8444", "--job-image=" + p.image, "--proxy-port=0", "--metrics-bind-address=0",
 		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m"}, p.flags...)...)
 	p.operator.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit")
