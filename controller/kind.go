@@ -286,7 +286,7 @@ func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cac
 			fails()
 			k.listFails(ctx, r, err)
 		},
-		DefaultTransform: trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+		DefaultTransform: trim(k.watch.GVK, ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:

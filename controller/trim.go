@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -52,7 +53,11 @@ func packed(obj *unstructured.Unstructured) status.Record {
 // due, however large the object is, and the labels where there is a selector.
 // Of what it refers to by fields it keeps the names. Of the status it keeps the record, where the operator writes one. Who needs
 // more reads the object live, as every run does.
-func trim(counts fingerprint.Counts, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
+//
+// All objects of a kind share what says their kind.
+func trim(gvk schema.GroupVersionKind, counts fingerprint.Counts, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
+	version, kind := gvk.ToAPIVersionAndKind()
+	var apiVersion, itsKind any = version, kind
 	return func(in any) (any, error) {
 		obj, ok := in.(*unstructured.Unstructured)
 		if !ok {
@@ -66,7 +71,7 @@ func trim(counts fingerprint.Counts, labels, record bool, fields ...reference.Fi
 			return nil, fmt.Errorf("trim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 		}
 		kept := map[string]any{
-			"apiVersion": obj.Object["apiVersion"], "kind": obj.Object["kind"],
+			"apiVersion": apiVersion, "kind": itsKind,
 			"metadata": trimMetadata(obj, labels), inputsKey: inputs,
 			createdKey: obj.GetCreationTimestamp().UTC().Format(time.RFC3339),
 		}

@@ -28,7 +28,7 @@ func TestTrim_KeepsTheDigestOfTheWholeObjectHoweverOftenItIsDone(t *testing.T) {
 	}
 	var obj any = whole()
 	for range 3 {
-		if obj, err = trim(fingerprint.Counts{}, true, true)(obj); err != nil {
+		if obj, err = trim(whole().GroupVersionKind(), fingerprint.Counts{}, true, true)(obj); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -23,9 +22,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
-
-// leanHeap is the garbage collector's target: percent of garbage before it runs.
-const leanHeap = 50
 
 // runCommand is the name of the command that is the operator.
 const runCommand = "run"
@@ -102,7 +98,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	op.probes.webhooks = answers
-	servers := append([]func(context.Context) error{op.probes.serve, op.Check.Start, supervise.ReapOrphans}, webhooks...)
+	servers := append([]func(context.Context) error{op.probes.serve, op.Check.Start, supervise.ReapOrphans, keepLean}, webhooks...)
 	if o.debugWindow != nil {
 		servers = append(servers, o.debugWindow.serve)
 	}
@@ -122,11 +118,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 
 // newOperator reads the watches, and finds the cluster, which it does not ask.
 func (o *runOptions) newOperator(log logr.Logger, stdout io.Writer) (*operator, error) {
-	if _, set := os.LookupEnv("GOGC"); !set {
-		// The operator idles most of the time, and its runs need the memory: a
-		// small heap is worth a little more CPU.
-		debug.SetGCPercent(leanHeap)
-	}
+	startLean()
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return nil, err
 	}
