@@ -276,7 +276,7 @@ func (f *feed) report(id types.NamespacedName, owners []ownership, ch change) []
 		}
 		own.mark = o.uid
 		if known := o.kind.owner(o.owner); known.runs > 0 {
-			known.keep(own)
+			known.keep(own, o.owner)
 			continue
 		}
 		n := o.kind.notice(o.owner, own)

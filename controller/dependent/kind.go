@@ -48,8 +48,9 @@ type owner struct {
 	runs    int
 	// kept are changes seen during a run, to be judged at its end.
 	kept []change
-	// missed is true if there were more of them than are kept.
-	missed bool
+	// missed and missedAfar are true if there were more of them than are kept: of those
+	// in the owner's namespace, and of those in others.
+	missed, missedAfar bool
 }
 
 // change is what happened to one object.
@@ -69,7 +70,8 @@ type change struct {
 }
 
 // maxKept is how many changes of one owner's dependents are remembered during a
-// run until the run turns out to have made them. Usually that is a moment.
+// run until the run turns out to have made them. Usually that is a moment. As many
+// are, of those in other namespaces: they are no reason to miss the others.
 const maxKept = 1000
 
 func (k *Kind) owner(name types.NamespacedName) *owner {

@@ -94,7 +94,7 @@ func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	})
 	if ch, ok := f.before(id, c.UID, c.ResourceVersion); ok {
 		ch.mark = r.uid
-		o.keep(ch)
+		o.keep(ch, r.owner)
 	}
 }
 
@@ -144,13 +144,16 @@ func (r *Session) conclude() []notice {
 	if o.runs--; o.runs > 0 {
 		return nil
 	}
-	kept, missed := o.kept, o.missed
-	o.kept, o.missed = nil, false
+	kept, missed, missedAfar := o.kept, o.missed, o.missedAfar
+	o.kept, o.missed, o.missedAfar = nil, false, false
 	r.kind.release(r.owner)
-	if missed {
-		return []notice{{kind: r.kind, owner: r.owner, why: "many dependents were changed"}}
-	}
 	var notices []notice
+	for afar, so := range map[bool]bool{false: missed, true: missedAfar} {
+		if so {
+			notices = append(notices, notice{kind: r.kind, owner: r.owner, why: "many dependents were changed", afar: afar})
+			kept = slices.DeleteFunc(kept, func(ch change) bool { return ch.isAfar(r.owner) == afar })
+		}
+	}
 	type from struct {
 		mark types.UID
 		afar bool
@@ -171,11 +174,20 @@ func (r *Session) conclude() []notice {
 	return notices
 }
 
-// keep remembers a change until the end of the run.
-func (o *owner) keep(ch change) {
-	if len(o.kept) >= maxKept {
-		o.missed = true
-		return
+// keep remembers a change until the end of the run of the owner of that name.
+func (o *owner) keep(ch change, name types.NamespacedName) {
+	afar, alike := ch.isAfar(name), 0
+	for _, other := range o.kept {
+		if other.isAfar(name) == afar {
+			alike++
+		}
 	}
-	o.kept = append(o.kept, ch)
+	switch {
+	case alike < maxKept:
+		o.kept = append(o.kept, ch)
+	case afar:
+		o.missedAfar = true
+	default:
+		o.missed = true
+	}
 }

@@ -1,0 +1,52 @@
+package dependent
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// However much is changed in other namespaces during a run, what is changed in the owner's is told
+// as such, and the other way round.
+func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
+	t.Parallel()
+	const many, object = "many dependents were changed", "configmaps %s/object was deleted"
+	near, afar := fmt.Sprintf(object, "home"), fmt.Sprintf(object, "away")
+	for name, tt := range map[string]struct {
+		near, afar int
+		want       []string
+	}{
+		"few":             {1, 1, []string{near + " false", afar + " true"}},
+		"as many as kept": {maxKept, maxKept, []string{near + " false", afar + " true"}},
+		"many there":      {1, maxKept + 1, []string{near + " false", many + " true"}},
+		"many here":       {maxKept + 1, 1, []string{afar + " true", many + " false"}},
+		"many of both":    {maxKept + 1, maxKept + 1, []string{many + " false", many + " true"}},
+		"many there only": {0, maxKept + 1, []string{many + " true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var told []string
+			r := New(Options{Lookup: lookup})
+			k := r.Subscribe(OwnerKind{GVK: schema.GroupVersionKind{Kind: "Widget"}, Namespaced: true, Changed: func(_ types.NamespacedName, _ types.UID, why string, afar bool) {
+				told = append(told, fmt.Sprint(why, " ", afar))
+			}})
+			owner := types.NamespacedName{Namespace: "home", Name: "owner"}
+			run := k.Begin(owner, "uid")
+			for namespace, n := range map[string]int{"away": tt.afar, "home": tt.near} {
+				for range n {
+					id := types.NamespacedName{Namespace: namespace, Name: "object"}
+					k.owner(owner).keep(change{feed: &feed{resource: configMaps}, id: id, verdict: changed}, owner)
+				}
+			}
+			run.End()
+			slices.Sort(told)
+			slices.Sort(tt.want)
+			must.Be(t, "told", tt.want, told)
+		})
+	}
+}
