@@ -39,11 +39,13 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 		// nothing is done to processes or files.
 		stranger bool
 		left     error
+		unseen   int // how often processes cannot be listed
 	}{
 		"a success":           {recover: proved, adopted: status.Succeeded},
 		"a failure":           {recover: failing, adopted: status.Failed},
 		"an unknown end":      {},
 		"processes are left":  {recover: proved, left: fmt.Errorf("%w: 7", runner.ErrSurvivors), adopted: status.Succeeded},
+		"none can be listed":  {recover: proved, unseen: 2, adopted: status.Succeeded},
 		"another run":         {change: func(t *runstore.Ticket) { t.Run = newUID() }, recover: proved, stranger: true},
 		"another object":      {change: func(t *runstore.Ticket) { t.UID = "other" }, recover: proved, stranger: true},
 		"another generation":  {change: func(t *runstore.Ticket) { t.Generation++ }, recover: proved, stranger: true},
@@ -66,7 +68,16 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 			must.Do(t, c.Status().Update(t.Context(), is))
 			leave(t, opts.RunnerRoot, is, lost, before.Fingerprint, tt.change, tt.file)
 
-			exec := &fakeExecutor{recover: tt.recover, reap: func(string) error { return tt.left }}
+			var looks atomic.Int32
+			if tt.unseen > 0 {
+				opts.RetryMin = time.Millisecond // that look is repeated as what has failed is
+			}
+			exec := &fakeExecutor{recover: tt.recover, reap: func(string) error {
+				if int(looks.Add(1)) <= tt.unseen {
+					return runner.ErrUnseen
+				}
+				return tt.left
+			}}
 			start(t, cfg, exec, opts)
 			var last status.Run
 			eventually(t, "the lost run is settled", func() bool {
@@ -84,6 +95,9 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 				t.Errorf("record = %+v, want that of the lost run", last)
 			case tt.adopted == "" && (last.ID == lost.ID || last.Cause != string(causeInterrupted)):
 				t.Errorf("record = %+v, want that of another run", last)
+			}
+			if int(looks.Load()) < tt.unseen+1 && !tt.stranger {
+				t.Errorf("it is settled after %d looks", looks.Load())
 			}
 			if reaped := slices.Contains(exec.reaped, lost.ID); reaped == tt.stranger {
 				t.Errorf("processes of it were looked for: %t", reaped)

@@ -23,6 +23,8 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	}
 	if errors.Is(s.err, runner.ErrSurvivors) {
 		s.warnings = append(s.warnings, survivorsLeft+s.err.Error())
+	} else if errors.Is(s.err, runner.ErrUnseen) {
+		s.warnings = append(s.warnings, survivorsUnseen+s.err.Error())
 	}
 	// Warnings and errors may quote the object.
 	for i, w := range s.warnings {
@@ -84,6 +86,9 @@ const withheldBecause = "what the run has said is withheld: "
 const survivorsLeft = "processes of the run are left that cannot be killed; look what they wait for, such as a file system that does not answer, " +
 	"or restart the node: "
 
+// survivorsUnseen begins the warning that it is not known whether there are such.
+const survivorsUnseen = "processes of the run may be left; raise the limit of open files, or run less at a time: "
+
 // notRun fills in a run that did not take place or was cut short, or has left processes.
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
@@ -133,7 +138,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, errReferenceNotFound):
 		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
 		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it exists")
-	case errors.Is(s.err, runner.ErrSurvivors):
+	case errors.Is(s.err, runner.ErrSurvivors), errors.Is(s.err, runner.ErrUnseen):
 		r.judged(s, run) // it has come to its end
 	default:
 		run.Result, run.Reason = status.Failed, whyNotMade(s.err)

@@ -108,6 +108,12 @@ func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 			t.Errorf("%s: warnings %q", want, run.Warnings)
 		}
 	}
+	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: runner.ErrUnseen, result: succeeded()}
+	run := (&reconciler{now: time.Now}).endedRun(s)
+	must.Be(t, "end where processes cannot be listed", status.Succeeded, run.Result)
+	if len(run.Warnings) != 1 || strings.Contains(run.Warnings[0], "node") || !strings.Contains(run.Warnings[0], "open files") {
+		t.Errorf("warnings %q", run.Warnings)
+	}
 }
 
 // The failed task is the one that the message begins with, not the last of several.

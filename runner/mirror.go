@@ -97,7 +97,7 @@ const kindStopped, kindStoodStill = "stopped", "stoodStill"
 func errorKinds() map[string]error {
 	return map[string]error{
 		"unavailable": ErrUnavailable, "notRunnable": ErrNotRunnable, "cut": ErrCut, kindStoodStill: ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
-		"memory": ErrMemory, "processes": ErrProcesses, "survivors": supervise.ErrSurvivors, kindStopped: context.Canceled,
+		"memory": ErrMemory, "processes": ErrProcesses, "survivors": ErrSurvivors, "unseen": ErrUnseen, kindStopped: context.Canceled,
 	}
 }
 

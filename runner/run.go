@@ -102,7 +102,7 @@ const tailLimit = 16 << 10
 // directory that could not be created), after which the directory does not
 // exist, that a helper process of the run was killed ([ErrCut]), that the run was
 // stopped since this process stood still ([ErrStoodStill]), or that processes survived
-// ([supervise.ErrSurvivors]).
+// ([supervise.ErrSurvivors]) or may have ([supervise.ErrUnseen]).
 func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1}
 	req, err := req.normalise()
@@ -139,7 +139,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	relieve()
 	g.stop()
-	if !errors.Is(err, supervise.ErrSurvivors) {
+	if !errors.Is(err, ErrSurvivors) && !errors.Is(err, ErrUnseen) {
 		ended()
 	}
 	res.Finished = time.Now()

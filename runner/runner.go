@@ -32,6 +32,9 @@ var ErrServerCut = fmt.Errorf("%w: its fork server, with all runs of that", ErrC
 // ErrSurvivors is that of package supervise: processes of the run are left.
 var ErrSurvivors = supervise.ErrSurvivors
 
+// ErrUnseen is that of package supervise: it is not known whether processes of the run are left.
+var ErrUnseen = supervise.ErrUnseen
+
 // ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since
 // this process did not say for five seconds that it lives. It says nothing of the content.
 var ErrStoodStill = errors.New("the operator stood still for more than five seconds")

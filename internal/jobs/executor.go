@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -226,7 +225,8 @@ func (e *Executor) Reap(id string) error {
 		return err
 	}
 	if !e.kill(context.Background(), id) {
-		err = errors.Join(err, fmt.Errorf("end what is left of run %s: its Job or its Pod cannot be deleted", id))
+		// Alone: beside processes that cannot be killed it would be passed over. Those are looked for again.
+		return fmt.Errorf("end what is left of run %s: its Job or its Pod cannot be deleted", id)
 	}
 	return err
 }

@@ -15,6 +15,8 @@ type record struct {
 	Exit Exit
 	// NotStarted and Survivors are the texts of errors; empty if there are none.
 	NotStarted, Survivors string
+	// Unseen is true if Survivors says only that there may be some.
+	Unseen bool `json:",omitempty"`
 	// Server is true if NotStarted is the fork server's doing, and Late if it took
 	// too long.
 	Server bool `json:",omitempty"`
@@ -85,7 +87,7 @@ func newRecord(exit Exit, err error) record {
 	case errors.Is(err, ErrNotStarted):
 		r.NotStarted = err.Error()
 	case err != nil:
-		r.Survivors = err.Error()
+		r.Survivors, r.Unseen = err.Error(), errors.Is(err, ErrUnseen) && !errors.Is(err, ErrSurvivors)
 	}
 	return r
 }
@@ -99,6 +101,8 @@ func (r record) err() error {
 		return fmt.Errorf("%w: %w: %s", ErrNotStarted, ErrServer, r.NotStarted)
 	case r.NotStarted != "":
 		return fmt.Errorf("%w: %s", ErrNotStarted, r.NotStarted)
+	case r.Unseen:
+		return fmt.Errorf("%w: %s", ErrUnseen, r.Survivors)
 	case r.Survivors != "":
 		return fmt.Errorf("%w: %s", ErrSurvivors, r.Survivors)
 	}

@@ -46,6 +46,10 @@ var ErrLate = errors.New("the fork came late")
 // because they run as a user that we may not signal, or the kernel does not end them.
 var ErrSurvivors = errors.New("processes survived")
 
+// ErrUnseen is wrapped when it is not known whether processes of the tree are left,
+// since this machine's processes cannot be listed, most likely for want of file descriptors.
+var ErrUnseen = errors.New("processes cannot be listed")
+
 // defaultGrace is the time between SIGTERM and SIGKILL of a [Command] that
 // names none. ansible-runner needs up to its pexpect_timeout to notice a
 // signal (1 s as Rolewright sets it) and some time to write its last files.
@@ -198,7 +202,7 @@ type Exit struct {
 // rest of the tree SIGKILL until nothing is left.
 //
 // That a command fails or is stopped is no error; an error wraps
-// [ErrNotStarted] or [ErrSurvivors].
+// [ErrNotStarted], [ErrSurvivors] or [ErrUnseen].
 func Run(ctx context.Context, c Command) (Exit, error) {
 	out, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -270,6 +271,21 @@ func TestTree_GivesUpWhatNoSignalEnds(t *testing.T) {
 	}
 	must.Do(t, cmd.Process.Kill())
 	_ = cmd.Wait()
+}
+
+// Where processes cannot be listed, no one knows whether there are survivors.
+func TestTree_SaysThatItSeesNothing(t *testing.T) {
+	tr := newOrphans("ROLEWRIGHT_TEST=unseen")
+	tr.processes = func(uint64) ([]process, error) { return nil, syscall.EMFILE }
+	_, err := tr.kill()
+	if !errors.Is(err, ErrUnseen) || errors.Is(err, ErrSurvivors) || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("error %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "end.json")
+	must.Do(t, newRecord(Exit{Code: 7}, err).write(path))
+	if exit, err := ReadExit(path); exit.Code != 7 || !errors.Is(err, ErrUnseen) || errors.Is(err, ErrSurvivors) {
+		t.Errorf("recorded: %+v, %v", exit, err)
+	}
 }
 
 func TestSigkill_SparesWhoeverHasTheRecycledPID(t *testing.T) {

@@ -30,9 +30,10 @@ type tree struct {
 	sessions map[int]struct{}
 	// memory is the most that the members were seen to take.
 	memory int64
-	// sigkill is that function, and surveys is [stuckSurveys], but in tests.
-	sigkill func(identity) error
-	surveys int
+	// sigkill and processes are those functions, and surveys is [stuckSurveys], but in tests.
+	sigkill   func(identity) error
+	processes func(since uint64) ([]process, error)
+	surveys   int
 }
 
 func newTree(pid int, cookie string) *tree {
@@ -41,7 +42,7 @@ func newTree(pid int, cookie string) *tree {
 		cookie:   cookie,
 		members:  map[identity]struct{}{},
 		sessions: map[int]struct{}{pid: {}}, // it was started with setsid
-		sigkill:  sigkill, surveys: stuckSurveys,
+		sigkill:  sigkill, processes: processes, surveys: stuckSurveys,
 	}
 	// No one has waited for the process yet, so that its pid is still its own.
 	if p, err := readProcess(pid); err == nil {
@@ -54,7 +55,8 @@ func newTree(pid int, cookie string) *tree {
 // newOrphans is a tree whose root is gone: its pid may be anybody's by now.
 func newOrphans(cookie string) *tree {
 	return &tree{
-		cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}, sigkill: sigkill, surveys: stuckSurveys,
+		cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{},
+		sigkill: sigkill, processes: processes, surveys: stuckSurveys,
 	}
 }
 
@@ -116,7 +118,7 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 			return living, true, nil
 		}
 	}
-	all, err := processes(t.root.start)
+	all, err := t.processes(t.root.start)
 	if err != nil {
 		return nil, false, err
 	}
@@ -247,7 +249,7 @@ func (t *tree) kill() (int, error) {
 		if err != nil {
 			// Most likely out of file descriptors, which passes.
 			if refused++; refused > refusedSurveys {
-				return len(killed), fmt.Errorf("%w: %w", ErrSurvivors, err)
+				return len(killed), fmt.Errorf("%w: %w", ErrUnseen, err)
 			}
 			time.Sleep(pause)
 			continue
