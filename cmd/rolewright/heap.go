@@ -13,7 +13,7 @@ import (
 // takes most.
 const (
 	leanHeap    = 50
-	leanestHeap = 20
+	leanestHeap = 15
 	// manyObjects is from how many live bytes on there are many: about 30,000 objects.
 	manyObjects = 128 << 20
 )
