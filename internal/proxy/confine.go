@@ -68,13 +68,12 @@ func (x *exchange) keepName(body []byte) error {
 	if x.info.Verb != "create" || x.info.Subresource != "" {
 		return nil
 	}
-	if meta, err := objectbody.Read(body); err != nil || !ofRuns.MatchString(meta.Name) {
-		return nil // of another encoding, the API server tells
+	meta, _ := objectbody.Read(body) // of another encoding, nothing is read
+	refused := x.p.reserved(x.info)
+	if refused == nil || !ofRuns.MatchString(meta.Name) {
+		return nil
 	}
-	if refused := x.p.reserved(x.info); refused != nil {
-		return refused
-	}
-	return nil
+	return refused
 }
 
 // reserved is the refusal of a request for Secrets, Pods or Jobs where those of runs are; nil for any other.

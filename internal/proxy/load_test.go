@@ -339,7 +339,8 @@ func TestLoad_Upload(t *testing.T) {
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost,
 		p.URL()+"/apis/build.openshift.io/v1/namespaces/default/buildconfigs/app/instantiatebinary", stream))(t)
 	_, client, _ := admit(t, p, Grant{RunID: "it"})
-	resp := must.Get(client.Do(req))(t)
+	resp, err := client.Do(req)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	must.Be(t, "what the API server has read", "8388608 <nil>", string(must.Get(io.ReadAll(resp.Body))(t)))
 }

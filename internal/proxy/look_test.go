@@ -26,8 +26,8 @@ func TestLook_AtWhatIsEvicted(t *testing.T) {
 		method, subresource, body, answer string
 		want                              []string
 	}{
-		"an eviction":                    {method: http.MethodPost, subresource: "eviction", body: eviction, answer: done, want: []string{"deleted pods"}},
-		"one that is a dry run":          {method: http.MethodPost, subresource: "eviction", body: dryRun, answer: done},
+		"an eviction":           {method: http.MethodPost, subresource: "eviction", body: eviction, answer: done, want: []string{"deleted pods"}},
+		"one that is a dry run": {method: http.MethodPost, subresource: "eviction", body: dryRun, answer: done},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
