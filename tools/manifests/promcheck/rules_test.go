@@ -38,6 +38,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"no target": `up{job="other"} 1x120`, "dead": `up 0x120`},
 			map[string]string{"alive": `up 1x120`},
 		},
+		"RolewrightRestarts": {
+			map[string]string{"four in an hour": "process_start_time_seconds 0x70 1x9 2x9 3x9 4x19"},
+			map[string]string{"an update": "process_start_time_seconds{pod=\"a\"} 0x80\nprocess_start_time_seconds{pod=\"b\"} _x80 1x39", "one": "process_start_time_seconds 0x100 1x19"},
+		},
 		"RolewrightScrapeFailing": {
 			map[string]string{"one of two": "up{pod=\"a\"} 1x120\nup{pod=\"b\"} 0x120"},
 			map[string]string{"both": "up{pod=\"a\"} 1x120\nup{pod=\"b\"} 1x120", "another's": `up{job="other"} 0x120`},
@@ -87,8 +91,15 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"none": `rolewright_drifted{kind="A"} 0x120`, "for a while": `rolewright_drifted{kind="A"} 0x80 1x10 0x30`},
 		},
 		"RolewrightRunsLost": {
-			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
-			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},
+			map[string]string{
+				"one":                     `rolewright_runs_lost_total{kind="A"} 0x100 1x19`,
+				"before the first scrape": "rolewright_runs_lost_total{kind=\"A\"} _x110 1x9\nprocess_start_time_seconds _x110 6600x9",
+				"with each restart":       "rolewright_runs_lost_total{kind=\"A\"} 1x120\nprocess_start_time_seconds 0x110 6600x9",
+			},
+			map[string]string{
+				"none":     "rolewright_runs_lost_total{kind=\"A\"} 0x120\nprocess_start_time_seconds 6600x120",
+				"long ago": "rolewright_runs_lost_total{kind=\"A\"} 1x120\nprocess_start_time_seconds 0x120",
+			},
 		},
 		"RolewrightShardsNotHeld": {
 			map[string]string{"one of eight": "rolewright_shards{pod=\"a\"} 8x120\nrolewright_shards_held{pod=\"a\"} 7x120\nrolewright_shards{pod=\"b\"} 8x120\nrolewright_shards_held{pod=\"b\"} 0x120"},
