@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,13 +86,15 @@ func TestSupervisor_CatchesWhatRunsAway(t *testing.T) {
 // looks after the run.
 func TestSupervisor_RunsAreTheFirstToGoAndTheLastToCome(t *testing.T) {
 	t.Parallel()
+	niceness := must.Get(exec.Command("nice").Output())(t)
+	nice := must.Get(strconv.Atoi(strings.TrimSpace(string(niceness))))(t)
 	const show = `cat /proc/self/oom_score_adj; nice`
-	c := recorded(t, show+`; env -i setsid sh -c '`+show+`'; cat /proc/$PPID/oom_score_adj`)
+	// It is given its priority a moment after it has started.
+	c := recorded(t, fmt.Sprintf(`while [ $(nice) = %d ]; do sleep 0.01; done; `, nice)+
+		show+`; env -i setsid sh -c '`+show+`'; cat /proc/$PPID/oom_score_adj`)
 	must.Get(supervisor(t).Run(t.Context(), c))(t)
 	out := must.Get(os.ReadFile(c.Output))(t)
 	own, _ := readScore("/proc/self/oom_score_adj")
-	niceness := must.Get(exec.Command("nice").Output())(t)
-	nice := must.Get(strconv.Atoi(strings.TrimSpace(string(niceness))))(t)
 	score, low := strconv.Itoa(min(own+moreExpendable, maxScore)), strconv.Itoa(min(nice+lessUrgent(), 19))
 	want := []string{score, low, score, low, strconv.Itoa(own)}
 	if got := strings.Fields(string(out)); !slices.Equal(got, want) {
