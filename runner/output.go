@@ -19,7 +19,7 @@ var (
 	// badCmdline matches ansible-runner's traceback over env/cmdline.
 	badCmdline = regexp.MustCompile(`ValueError: No (?:closing quotation|escaped character)`)
 	// deadWorker matches what ansible-playbook says when one of its processes
-	// was killed, most likely for want of memory.
+	// was killed, most likely because no memory was left.
 	deadWorker = regexp.MustCompile(`worker was found in a dead state`)
 	// fullDisk matches what the C library says of ENOSPC and EDQUOT.
 	fullDisk = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|\[Errno (?:28|122)\]`)

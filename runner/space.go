@@ -61,7 +61,7 @@ func Space(dir string) (size, free int64, err error) {
 	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
-// exhausted tells whether a file cannot be written in dir for want of space. It
+// exhausted tells whether a file cannot be written in dir because no space is left. It
 // finds a quota too, and space that only the superuser may use.
 func exhausted(dir string) bool {
 	name := filepath.Join(dir, ".probe")

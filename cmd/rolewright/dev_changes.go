@@ -105,7 +105,7 @@ func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) er
 
 // copied is a copy of the content as it is now, once no tool writes to it any more.
 func (d *dev) copied(ctx context.Context) (c *contentcopy.Copy, err error) {
-	for range 20 {
+	for range 20 { // five seconds
 		if c, _, err = contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched); !errors.Is(err, contentcopy.ErrChanging) {
 			break
 		}

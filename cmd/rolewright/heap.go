@@ -18,18 +18,13 @@ const (
 	manyObjects = 128 << 20
 )
 
-// startLean has the garbage collector run earlier than it would, unless GOGC says when.
-func startLean() {
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(leanHeap)
-	}
-}
-
-// keepLean has it run earlier still while there are many objects, until ctx ends.
+// keepLean has the garbage collector run earlier than it would, and earlier still while there are many
+// objects, until ctx ends; unless GOGC says when.
 func keepLean(ctx context.Context) error {
 	if _, set := os.LookupEnv("GOGC"); set {
 		return nil
 	}
+	debug.SetGCPercent(leanHeap)
 	ticks := time.NewTicker(10 * time.Second)
 	defer ticks.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

@@ -118,7 +118,6 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 
 // newOperator reads the watches, and finds the cluster, which it does not ask.
 func (o *runOptions) newOperator(log logr.Logger, stdout io.Writer) (*operator, error) {
-	startLean()
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return nil, err
 	}

@@ -121,7 +121,7 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if len(s.Apply.All) > 0 && !slices.ContainsFunc(s.Apply.All, p.watched) && (s.Fails != "" || s.Changed != nil || s.Idempotent != nil) {
-		return fmt.Errorf("fails, changed and idempotent are about runs, and no watch has the kind of %s", strings.Join(s.Apply.names(), ", "))
+		return fmt.Errorf("fails, changed and idempotent are about runs, and no watch has the kind of %s: leave them out, or add the kind to watches.yaml", strings.Join(s.Apply.names(), ", "))
 	}
 	played := p.playControllers(ctx, s.Status, namespace)
 	defer func() {

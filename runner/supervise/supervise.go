@@ -47,7 +47,7 @@ var ErrLate = errors.New("the fork came late")
 var ErrSurvivors = errors.New("processes survived")
 
 // ErrUnseen is wrapped when it is not known whether processes of the tree are left,
-// since this machine's processes cannot be listed, most likely for want of file descriptors.
+// since this machine's processes cannot be listed, most likely because no file descriptor is left.
 var ErrUnseen = errors.New("processes cannot be listed")
 
 // defaultGrace is the time between SIGTERM and SIGKILL of a [Command] that

@@ -293,7 +293,7 @@ func ownWorld(t *testing.T) []string {
 		_ = holder.Wait() // where nothing is permitted, it has failed
 	})
 	if n, _ := out.Read(make([]byte, 3)); n == 0 {
-		t.Log("no network of one's own is to be had here, for want of permission or of ip: the ports 5050, 6789, 8443 and 8888 have to be free")
+		t.Log("no network of one's own is to be had here, without permission, or without the program ip: the ports 5050, 6789, 8443 and 8888 have to be free")
 		return nil
 	}
 	namespaces := fmt.Sprintf("/proc/%d/ns/", holder.Process.Pid)
