@@ -236,8 +236,6 @@ func TestLifeCycle_ARoleEndsItsProtectedSection(t *testing.T) {
 `+indent(strings.Replace(noteTask, "'main'", "'moved'", 1), "    ")+`  always:
     - name: End what must not be cut short
       ansible.builtin.file: {path: `+file+`, state: absent}
-- name: Begin another section
-  ansible.builtin.file: {path: `+file+`, state: touch, mode: "0600"}
 - name: Take for ever
   ansible.builtin.command: sleep 600
 `)
