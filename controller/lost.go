@@ -50,6 +50,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 		return finished, fmt.Errorf("read the object: %w", err)
 	}
 	s.memory.recall(r.record(s.object), r.now())
+	r.objects.with(s.key, func(e *entry) { e.ended(s.memory.last) })
 	if s.memory.lost == nil {
 		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
 			r.forgetRun(id, s.uid())

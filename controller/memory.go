@@ -97,7 +97,10 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory)
 	if known.listed && stale == nil && r.ranBefore(obj, record) {
 		m.met = r.meet(obj, record)
 	}
-	r.objects.with(key, func(e *entry) { e.memory, e.drifted = m, m.last != nil && m.last.Drifted })
+	r.objects.with(key, func(e *entry) {
+		e.memory, e.drifted, e.failed = m, false, false
+		e.ended(m.last)
+	})
 	r.restore(key, record.Dependents)
 	return m, stale
 }
@@ -206,7 +209,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.touched, e.afar, e.due, e.deleted = e.memory, "", "", time.Time{}, time.Time{}
-		e.drifted, e.elsewhere, e.listed, e.waits = false, false, false, waits{}
+		e.drifted, e.failed, e.elsewhere, e.listed, e.waits = false, false, false, false, waits{}
 	})
 	if r.dependents != nil {
 		r.dependents.Forget(key)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
@@ -36,8 +37,8 @@ type entry struct {
 	deleted time.Time
 	// waits is the run that is due and has to wait; zero if none does.
 	waits waits
-	// drifted is true if the object's last run was a check that has found changes.
-	drifted bool
+	// drifted is true if the object's last run was a check that has found changes, failed if it has failed.
+	drifted, failed bool
 	// elsewhere is true if the object matches the selector, and another watch runs it.
 	elsewhere bool
 	// listed is true if the object was there when the operator began to serve its kind.
@@ -74,6 +75,13 @@ func (o *objects) with(key types.NamespacedName, do func(e *entry)) {
 func (o *objects) get(key types.NamespacedName) (found entry) {
 	o.with(key, func(e *entry) { found = *e })
 	return found
+}
+
+// ended notes how the object's last run has ended, if it has. One that was interrupted says nothing.
+func (e *entry) ended(run *status.Run) {
+	if run != nil && run.Result != status.Interrupted {
+		e.drifted, e.failed = run.Drifted, run.Result == status.Failed
+	}
 }
 
 // start has the objects reconciled that were touched before there was a queue, and
@@ -190,6 +198,9 @@ func (o *objects) oldest(now time.Time) metrics.Ages {
 		}
 		if e.drifted {
 			ages.Drifted++
+		}
+		if e.failed {
+			ages.Failed++
 		}
 		if !e.deleted.IsZero() {
 			ages.Deletion = max(ages.Deletion, now.Sub(e.deleted))

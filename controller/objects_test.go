@@ -114,6 +114,41 @@ func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
 	eventually(t, "nothing to wait", func() bool { return value() == 0 })
 }
 
+// An object whose last run has failed is counted until a run succeeds or the object goes, by the next process, too.
+func TestMetrics_CountFailedObjects(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		if broken.Load() {
+			return failed("the disk is full"), nil
+		}
+		return succeeded(), nil
+	}}
+	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.Retry.MaxAttempts = 1 })}}
+	one := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	two := create(t, c, object(gvk, ns, "two", map[string]any{}))
+	counted := func() (is *operator, reg *prometheus.Registry) {
+		reg = prometheus.NewPedanticRegistry()
+		opts.Metrics = must.Get(metrics.New(reg))(t)
+		is = start(t, cfg, exec, opts)
+		eventually(t, "both objects to be counted", func() bool { return gauge(t, reg, "rolewright_objects_failed") == 2 })
+		must.Be(t, "runs", 2, exec.count())
+		return is, reg
+	}
+	first, _ := counted()
+	awaitCondition(t, c, one, status.Stalled, "True")
+	awaitCondition(t, c, two, status.Stalled, "True")
+	first.stop()
+	_, reg := counted()
+	broken.Store(false)
+	annotate(t, c, one, "reconcile-at", "now")
+	eventually(t, "the other one to be counted", func() bool { return gauge(t, reg, "rolewright_objects_failed") == 1 })
+	must.Do(t, c.Delete(t.Context(), two))
+	eventually(t, "none to be counted", func() bool { return gauge(t, reg, "rolewright_objects_failed") == 0 })
+}
+
 // gauge is the value of the first series of a metric; 0 if there is none.
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()

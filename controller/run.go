@@ -311,9 +311,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	r.report(s, before, run)
 	m.judge(m.last)
-	if run.Result != status.Interrupted {
-		r.objects.with(s.key, func(e *entry) { e.drifted = run.Drifted })
-	}
+	r.objects.with(s.key, func(e *entry) { e.ended(&run) })
 	r.noteEnd(s, run)
 	failpoint.Hit("conclude.judged")
 

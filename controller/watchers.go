@@ -153,7 +153,7 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 			e.listed = false // if it comes to run it, something has changed
 		}
 		if at != r.claim && at >= 0 {
-			e.touched, e.afar, e.deleted, e.drifted = "", "", time.Time{}, false
+			e.touched, e.afar, e.deleted, e.drifted, e.failed = "", "", time.Time{}, false, false
 		}
 	})
 	if at >= 0 {
@@ -201,7 +201,7 @@ func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Du
 func (r *reconciler) takeOver(key types.NamespacedName) {
 	for _, other := range r.otherWatches() {
 		other.objects.with(key, func(e *entry) {
-			e.memory, e.touched, e.afar, e.deleted, e.drifted = nil, "", "", time.Time{}, false
+			e.memory, e.touched, e.afar, e.deleted, e.drifted, e.failed = nil, "", "", time.Time{}, false, false
 		})
 		if other.dependents != nil {
 			other.dependents.Forget(key)

@@ -76,9 +76,9 @@ func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
 	gadget := schema.GroupVersionKind{Version: "v1", Kind: "Gadget"}
 	series := func() int { return testutil.CollectAndCount(&r.scraped, "rolewright_queue_oldest_seconds") }
 	first := r.WatchAges(widget, func() Ages {
-		return Ages{Queue: time.Hour, Drifted: 2, Waiting: map[string]int{"change": 1, "period": 1}}
+		return Ages{Queue: time.Hour, Drifted: 2, Failed: 1, Waiting: map[string]int{"change": 1, "period": 1}}
 	})
-	second := r.WatchAges(widget, func() Ages { return Ages{Stopped: true, Drifted: 1, Waiting: map[string]int{"change": 2}} }) // another watch of the kind
+	second := r.WatchAges(widget, func() Ages { return Ages{Stopped: true, Drifted: 1, Failed: 1, Waiting: map[string]int{"change": 2}} }) // another watch of the kind
 	defer r.WatchAges(gadget, func() Ages { return Ages{Queue: -time.Second} })()
 	if n := series(); n != 2 {
 		t.Errorf("%d series of two kinds", n)
@@ -88,11 +88,15 @@ func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
 # TYPE rolewright_drifted gauge
 rolewright_drifted{group="",kind="Gadget",version="v1"} 0
 rolewright_drifted{`+labels+`} 3
+# HELP rolewright_objects_failed Objects whose last run has failed: those that are run again, and stalled ones.
+# TYPE rolewright_objects_failed gauge
+rolewright_objects_failed{group="",kind="Gadget",version="v1"} 0
+rolewright_objects_failed{`+labels+`} 2
 # HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, trigger, content, retry, period.
 # TYPE rolewright_runs_waiting gauge
 rolewright_runs_waiting{class="change",`+labels+`} 3
 rolewright_runs_waiting{class="period",`+labels+`} 1
-`), "rolewright_drifted", "rolewright_runs_waiting"); err != nil {
+`), "rolewright_drifted", "rolewright_objects_failed", "rolewright_runs_waiting"); err != nil {
 		t.Error(err)
 	}
 	first()

@@ -24,12 +24,14 @@ type Ages struct {
 	Run time.Duration
 	// Drifted is how many objects the last check has found changes for.
 	Drifted int
+	// Failed is how many objects the last run has failed for, whether it is repeated or not.
+	Failed int
 }
 
 // add adds those of another watch of the kind.
 func (a *Ages) add(b Ages) {
 	a.Queue, a.Deletion, a.Stopped = max(a.Queue, b.Queue), max(a.Deletion, b.Deletion), a.Stopped || b.Stopped
-	a.Run, a.Drifted = max(a.Run, b.Run), a.Drifted+b.Drifted
+	a.Run, a.Drifted, a.Failed = max(a.Run, b.Run), a.Drifted+b.Drifted, a.Failed+b.Failed
 	for class, n := range b.Waiting {
 		a.Waiting[class] += n
 	}
@@ -41,7 +43,7 @@ type Disk struct{ Size, Free int64 }
 // scraped are the metrics that no event updates: their values are read when the
 // metrics are scraped.
 type scraped struct {
-	queue, waiting, stopped, deletion, run, drifted, size, free *prometheus.Desc
+	queue, waiting, stopped, deletion, run, drifted, failed, size, free *prometheus.Desc
 
 	mu   sync.Mutex
 	ages map[schema.GroupVersionKind][]*func() Ages
@@ -67,6 +69,8 @@ func newScraped() scraped {
 			"For how many seconds the oldest run in progress has lasted; 0 if there is none.", kind...),
 		drifted: desc("rolewright_drifted",
 			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
+		failed: desc("rolewright_objects_failed",
+			"Objects whose last run has failed: those that are run again, and stalled ones.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
 		free: desc("rolewright_disk_free_bytes", "How much of the file system of --runner-root is free."),
 		ages: map[schema.GroupVersionKind][]*func() Ages{},
@@ -75,7 +79,7 @@ func newScraped() scraped {
 
 // Describe implements [prometheus.Collector].
 func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.run, s.drifted, s.size, s.free} {
+	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.run, s.drifted, s.failed, s.size, s.free} {
 		ch <- d
 	}
 }
@@ -100,6 +104,7 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.run, max(a.Run, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.drifted, float64(a.Drifted), gvk.Group, gvk.Version, gvk.Kind)
+		gauge(s.failed, float64(a.Failed), gvk.Group, gvk.Version, gvk.Kind)
 	}
 	if s.disk == nil {
 		return
