@@ -81,6 +81,11 @@ type settings struct {
 // forEver is the end of a pause that has none.
 func forEver() time.Time { return time.Unix(1<<40, 0) }
 
+// holdsDeletion is true while the object is paused together with its deletion.
+func (s settings) holdsDeletion(now time.Time) bool {
+	return s.pausesDeletion && s.paused.After(now) && !s.orphan
+}
+
 func (s settings) retention() runstore.Retention {
 	return runstore.Retention{Runs: s.artifacts, Failed: s.failedArtifacts, Age: s.artifactsAge}
 }

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -113,7 +115,10 @@ func TestPause_HoldsPruneOnDeleteBack(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	child := configMap(testenv.Namespace(t, cfg), "child")
-	start(t, cfg, writing(child), owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })))
+	reg := prometheus.NewPedanticRegistry()
+	opts := owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true }))
+	opts.Metrics = must.Get(metrics.New(reg))(t)
+	start(t, cfg, writing(child), opts)
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
 	awaitCondition(t, c, obj, status.Ready, "True")
 	update(t, c, obj, func(is map[string]any) {
@@ -123,6 +128,7 @@ func TestPause_HoldsPruneOnDeleteBack(t *testing.T) {
 	eventually(t, "the status says what is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
 	settle()
 	get(t, c, child)
+	must.Be(t, "age of a deletion that is paused", 0.0, gauge(t, reg, "rolewright_deletion_oldest_seconds"))
 	annotate(t, c, obj, "paused", "false")
 	for _, gone := range []*unstructured.Unstructured{obj, child} {
 		eventually(t, gone.GetKind()+" is gone", func() bool {

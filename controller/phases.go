@@ -54,7 +54,7 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 		return r.letGo(ctx, s)
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
-		if now := r.now(); s.settings.pausesDeletion && s.settings.paused.After(now) {
+		if now := r.now(); s.settings.holdsDeletion(now) {
 			s.plan = plan{held: causeDeleted}
 			err := r.hold(ctx, s, now)
 			return r.untilWritten(s, pauseLeft(now, s.settings.paused)), err

@@ -140,7 +140,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 		s.settings.timeout, s.settings.idleTimeout = r.watch.Finalizer.Timeout, r.watch.Finalizer.IdleTimeout
 	}
 	var since time.Time
-	if s.deleting && r.waits(obj) {
+	if s.deleting && r.waits(obj) && !s.settings.holdsDeletion(r.now()) { // what waits on purpose wakes no one
 		since = obj.GetDeletionTimestamp().Time
 	}
 	r.objects.setDeleted(key, since)

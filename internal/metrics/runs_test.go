@@ -15,7 +15,7 @@ func TestRecorder_ExposesWhatRunsWaitForAndTake(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
 	const want = `
-# HELP rolewright_deletion_oldest_seconds For how many seconds the oldest deletion that waits for its finalizer run has lasted; 0 if none waits.
+# HELP rolewright_deletion_oldest_seconds For how many seconds the oldest deletion that waits for its finalizer run and is not paused has lasted; 0 if none waits.
 # TYPE rolewright_deletion_oldest_seconds gauge
 rolewright_deletion_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 2
 # HELP rolewright_disk_free_bytes How much of the file system of --runner-root is free.

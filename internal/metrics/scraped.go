@@ -64,7 +64,7 @@ func newScraped() scraped {
 		stopped: desc("rolewright_rollout_stopped",
 			"1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.", kind...),
 		deletion: desc("rolewright_deletion_oldest_seconds",
-			"For how many seconds the oldest deletion that waits for its finalizer run has lasted; 0 if none waits.", kind...),
+			"For how many seconds the oldest deletion that waits for its finalizer run and is not paused has lasted; 0 if none waits.", kind...),
 		run: desc("rolewright_run_oldest_seconds",
 			"For how many seconds the oldest run in progress has lasted; 0 if there is none.", kind...),
 		drifted: desc("rolewright_drifted",
