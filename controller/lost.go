@@ -90,14 +90,18 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 		}
 		r.strip(s, lost.ID)
 	}
-	if run, ok := r.store.Recorded(s.uid(), s.deleting, lost); ok {
+	written := r.store.Written(s.uid(), lost.ID)
+	if run, ok := r.store.Recorded(s.uid(), s.deleting, lost); ok && !written {
 		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
 		s.fingerprint, s.recorded = run.Fingerprint, &run
 		return nil
 	}
 	failpoint.Hit("lost.reaped")
 	err := noTicket
-	if noTicket == nil {
+	switch {
+	case written: // what it has made may be gone with its end
+		err = fmt.Errorf("%w that counts: the status has had its end, and was restored since from before it", runner.ErrNoRecord)
+	case noTicket == nil:
 		err = r.find(ctx, s, lost, t)
 	}
 	switch {

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -104,6 +106,33 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A status that is from before an end that it has had was restored, with all that the run had made: the run is made again.
+func TestLost_WhatARestoredStatusHadDoesNotCount(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir()}
+	exec := &fakeExecutor{
+		do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+			ticket := filepath.Join(req.Dir, runstore.TicketFile)
+			return succeeded(), errors.Join(os.MkdirAll(req.Dir, 0o700), os.WriteFile(ticket, req.Files[runstore.TicketFile], 0o600))
+		},
+		recover: func(string, string) (runner.Result, error) { return succeeded(), nil },
+	}
+	o := start(t, cfg, exec, opts)
+	is := awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
+	o.stop()
+	run, _ := lastRun(is.Object["status"].(map[string]any))
+	began := status.Active{ID: run.ID, Cause: run.Cause, Generation: run.Generation, Started: run.Started}
+	is.Object["status"] = status.Begin(map[string]any{}, began, false, run.Started)
+	must.Do(t, c.Status().Update(t.Context(), is))
+	start(t, cfg, exec, opts)
+	eventually(t, "another run", func() bool {
+		last, _ := lastRun(get(t, c, is).Object["status"].(map[string]any))
+		return last.Result == status.Succeeded && last.ID != run.ID
+	})
+	must.Be(t, "runs", 2, exec.count())
 }
 
 // Runs that are lost again and again may be what the operator is killed for: they are put off, so that it gets to

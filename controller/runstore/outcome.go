@@ -28,6 +28,8 @@ type outcome struct {
 	// Bytes is how much of the disk the directory takes.
 	Bytes int64
 	Run   status.Run
+	// Written is true once the status has had it.
+	Written bool `json:",omitempty"`
 }
 
 func readOutcome(dir string) (outcome, error) {
@@ -48,7 +50,11 @@ func (s *Store) Record(uid string, deleting bool, run status.Run) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(outcome{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
+	return s.note(dir, outcome{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
+}
+
+func (s *Store) note(dir string, o outcome) error {
+	data, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("encode the outcome of a run: %w", err)
 	}
@@ -57,6 +63,32 @@ func (s *Store) Record(uid string, deleting bool, run status.Run) error {
 		return fmt.Errorf("note the outcome of a run: %w", err)
 	}
 	return nil
+}
+
+// Written reports whether a status has had the end of a run, as [Store.Finish] notes.
+func (s *Store) Written(uid, run string) bool {
+	dir, err := s.Dir(uid, run)
+	if err != nil {
+		return false
+	}
+	o, err := readOutcome(dir)
+	return err == nil && o.Written
+}
+
+// noteWritten notes that the status has the end of a run.
+func (s *Store) noteWritten(uid, run string) {
+	dir, err := s.Dir(uid, run)
+	if err != nil {
+		return
+	}
+	o, err := readOutcome(dir)
+	if err != nil || o.UID != uid || o.Run.ID != run || o.Written {
+		return // nothing counts there
+	}
+	o.Written = true
+	if err := s.note(dir, o); err != nil {
+		s.log.Error(err, "A status that is restored from before the end of the run will have it again", "directory", dir)
+	}
 }
 
 // Recorded is how a run of an earlier process has ended, as that one noted it

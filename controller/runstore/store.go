@@ -178,6 +178,7 @@ func (s *Store) Create(uid, run string) (string, error) {
 // limits.
 func (s *Store) Finish(uid, run string, keep Retention) {
 	if runner.IsID(run) {
+		s.noteWritten(uid, run)
 		s.finish(filepath.Base(s.Object(uid)), run, keep)
 	}
 }
