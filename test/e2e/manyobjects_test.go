@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,35 +16,47 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestManyObjects prints what it costs to serve many objects of five kinds of which few change, for make simulate-scale:
-// OBJECTS is their number. Each is paused, with the status of one that has run; of each kind, a hundred are resumed in each
-// round, which runs each of them once.
+// TestManyObjects prints what it costs to serve many objects of five kinds, of which 5 % change each minute while a replica is
+// killed each minute, for make simulate-scale: OBJECTS is their number, REPLICAS how many replicas serve them, one round for each
+// number. Each object is paused, with the status of one that has run; its change resumes it. That each change has run its object
+// once, and no other object has run, is checked; how long it took is only printed.
 func TestManyObjects(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("OBJECTS"))
 	if n <= 0 {
 		t.Skip("make simulate-scale runs it")
 	}
 	m := &manyObjects{sharing: newSharing(t, 5, "--max-concurrent-runs=16", "--ansible-log-events=Nothing"), n: n}
-	m.script("shared.sh", "#!/bin/sh\nexit 0\n")
+	m.script("shared.sh", changedCommand)
 	m.create()
-	fmt.Println("| replicas | seconds until all objects are served | MiB of a replica, most | MiB, least | writes meanwhile | seconds for 500 runs | requests per run | seconds to take over |")
-	fmt.Println("|---|---|---|---|---|---|---|---|")
-	for round, replicas := range []int{1, 2, 4, 8} {
-		m.round(round, replicas)
+	fmt.Println("| replicas | seconds until all objects are served | writes meanwhile | MiB of a replica, most | MiB per 1,000 objects | " +
+		"changes | runs per second | seconds waited, p50 | p99 | repeated | requests per object and minute | kills | ends by itself | seconds to take over, most |")
+	fmt.Println("|" + strings.Repeat("---|", 14))
+	for _, replicas := range strings.Fields(cmp.Or(os.Getenv("REPLICAS"), "1 2 4 8")) {
+		r := &round{manyObjects: m, replicas: must.Get(strconv.Atoi(replicas))(t)}
+		fmt.Println(r.run())
+		m.changed += r.changes
 	}
 }
 
+// changedCommand notes when a run begins and ends, and waits in between, so that a kill meets some.
+const changedCommand = `#!/bin/sh
+say() { echo "$1 $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"; }
+say begin
+sleep 0.2
+say end
+`
+
 type manyObjects struct {
 	*sharing
-	n int
+	n       int
+	changed int // objects, from the first one on
 }
-
-const resumedOfEachKind = 100
 
 // create makes the objects, with the status of one that has run and is held back, so that none is written at first.
 func (m *manyObjects) create() {
@@ -83,76 +99,174 @@ func (m *manyObjects) createPaused(ctx context.Context, k kind, name string, spe
 	return err
 }
 
-// round has replicas serve the objects, run some of them, and take over from one that is killed.
-func (m *manyObjects) round(round, replicas int) {
-	m.t.Helper()
+// minutes of a round in which objects change; each minute, a twentieth of them does.
+const minutes = 3
+
+// round is what a number of replicas do.
+type round struct {
+	*manyObjects
+	replicas int
+	all      []*operator
+	changes  int
+	requests float64 // of replicas that have ended
+	ended    int     // replicas, by themselves
+}
+
+// run has the replicas serve the objects, changes some, kills a replica each minute, and returns a row of the table.
+func (r *round) run() string {
+	r.t.Helper()
+	r.changes = minutes * r.n / 20
+	_ = os.Remove(r.ledger) // of the round before
 	began := time.Now()
-	var all []*operator
-	for range replicas {
-		all = append(all, m.another())
+	for range r.replicas {
+		r.all = append(r.all, r.another())
 	}
-	sum := func(ctx context.Context, metric string, labels ...string) (total, most, least float64, err error) {
-		for i, o := range all {
-			is, err := o.metric(ctx, metric, labels...)
-			if err != nil {
-				return 0, 0, 0, err
-			}
-			if total, most = total+is, max(most, is); i == 0 || is < least {
-				least = is
+	r.served()
+	took := time.Since(began)
+	writes := r.sum(`rest_client_requests_total`, `method="PATCH"`)
+
+	before, began := r.sum("rest_client_requests_total"), time.Now()
+	var changed map[string]time.Time
+	changing, ctx := errgroup.WithContext(r.t.Context())
+	changing.Go(func() (err error) {
+		changed, err = r.change(ctx)
+		return err
+	})
+	over := time.Duration(0)
+	for minute := range minutes {
+		next := began.Add(time.Duration(minute)*time.Minute + 30*time.Second)
+		r.until(func(context.Context) bool { return time.Now().After(next) })
+		r.requests += r.requestsOf(r.all[0])
+		r.all[0].signal(syscall.SIGKILL)
+		killed := time.Now()
+		r.all[0].exit()
+		r.all = append(r.all[1:], r.another()) // as the kubelet would have it
+		r.served()
+		over = max(over, time.Since(killed))
+	}
+	must.Do(r.t, changing.Wait())
+	var runs map[string]map[string]sharedRun
+	r.until(func(context.Context) bool {
+		r.restart()
+		runs = r.ledgered()
+		for uid := range changed {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(runs[uid])), func(s sharedRun) bool { return s.ended }) {
+				return false
 			}
 		}
-		return total, most, least, nil
-	}
-	served := func() {
-		m.t.Helper()
-		m.until(func(ctx context.Context) bool {
-			for _, o := range all {
-				if o.hasEnded() {
-					m.t.Fatal("a replica has ended")
-				}
-			}
-			shards, _, _, err1 := sum(ctx, "rolewright_shards_held")
-			objects, _, _, err2 := sum(ctx, "rolewright_shard_objects")
-			return err1 == nil && err2 == nil && shards == shardsOfTest && int(objects) == m.n
-		})
-	}
-	count := func(metric string, labels ...string) float64 {
-		total, _, _, err := sum(m.t.Context(), metric, labels...)
-		must.Do(m.t, err)
-		return total
-	}
-	served()
-	took := time.Since(began)
-	writes := count("rest_client_requests_total", `method="PATCH"`)
-	_, most, least, err := sum(m.t.Context(), "process_resident_memory_bytes")
-	must.Do(m.t, err)
-
-	before, began := count("rest_client_requests_total"), time.Now()
-	from := round * resumedOfEachKind
-	m.names = nil
-	for i := range resumedOfEachKind {
-		m.names = append(m.names, fmt.Sprintf("it-%d", from+i))
-	}
-	m.each(func(k kind, name string) {
-		k.patch(name, `{"metadata":{"annotations":{"rolewright.dev/paused":null}},"spec":{"replicas":4}}`)
+		return true
 	})
-	m.awaitReady()
-	ran := time.Since(began)
-	requests := (count("rest_client_requests_total") - before) / float64(len(m.kinds)*resumedOfEachKind)
-
-	over := "-"
-	if replicas > 1 {
-		all[0].signal(syscall.SIGKILL)
-		killed := time.Now()
-		all[0].exit()
-		all = all[1:]
-		served()
-		over = fmt.Sprintf("%.1f", time.Since(killed).Seconds())
+	waited, repeated, last := r.check(changed, runs)
+	requests := (r.requests + r.sum("rest_client_requests_total") - before) / float64(r.n) / time.Since(began).Minutes()
+	var most, memory float64
+	for _, o := range r.all {
+		is := must.Get(o.metric(r.t.Context(), "process_resident_memory_bytes"))(r.t) / (1 << 20)
+		most, memory = max(most, is), memory+is
 	}
-	for _, o := range all {
+	for _, o := range r.all {
 		o.stop()
 	}
-	fmt.Printf("| %d | %.1f | %.0f | %.0f | %.0f | %.1f | %.1f | %s |\n", replicas, took.Seconds(), most/(1<<20), least/(1<<20), writes, ran.Seconds(), requests, over)
+	at := func(part float64) float64 { return waited[int(part*float64(len(waited)-1))].Seconds() }
+	return fmt.Sprintf("| %d | %.1f | %.0f | %.0f | %.1f | %d | %.1f | %.2f | %.2f | %d | %.2f | %d | %d | %.1f |", r.replicas, took.Seconds(), writes, most,
+		memory*1000/float64(r.n), r.changes, float64(r.changes)/last.Sub(began).Seconds(), at(0.5), at(0.99), repeated, requests, minutes, r.ended, over.Seconds())
+}
+
+// change changes objects that no round has changed, evenly, and returns when each was changed, by its UID.
+func (r *round) change(ctx context.Context) (map[string]time.Time, error) {
+	at := map[string]time.Time{}
+	tick := time.NewTicker(time.Minute * minutes / time.Duration(r.changes))
+	defer tick.Stop()
+	for i := r.manyObjects.changed; i < r.manyObjects.changed+r.changes; i++ {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+		is, err := r.kinds[i%len(r.kinds)].objects.Patch(ctx, fmt.Sprintf("it-%d", i/len(r.kinds)), types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"rolewright.dev/paused":null}},"spec":{"replicas":4}}`), metav1.PatchOptions{})
+		if err != nil {
+			return nil, err
+		}
+		at[string(is.GetUID())] = time.Now()
+	}
+	return at, nil
+}
+
+// check checks that each change has run its object, that runs were repeated only where a replica was killed, and that nothing else has run.
+// It returns how long each change has waited for its run, in order, how many runs were repeated, and when the last one ended.
+func (r *round) check(changed map[string]time.Time, all map[string]map[string]sharedRun) (waited []time.Duration, repeated int, last time.Time) {
+	r.t.Helper()
+	for uid, runs := range all {
+		at, is := changed[uid]
+		if !is {
+			r.t.Errorf("object %s has run without a change: %v", uid, runs)
+		}
+		repeated += len(runs) - 1
+		first := time.Time{}
+		for one, a := range runs {
+			if first.IsZero() || a.first.Before(first) {
+				first = a.first
+			}
+			if a.last.After(last) {
+				last = a.last
+			}
+			for other, b := range runs {
+				if one < other && a.first.Before(b.last) && b.first.Before(a.last) {
+					r.t.Errorf("runs %s and %s of %s have overlapped", one, other, uid)
+				}
+			}
+		}
+		waited = append(waited, max(first.Sub(at), 0))
+	}
+	if most := 16 * (minutes + r.ended); repeated > most {
+		r.t.Errorf("%d runs were repeated, want those in progress at a kill, at most %d", repeated, most)
+	}
+	slices.Sort(waited)
+	return waited, repeated, last
+}
+
+// sum is that of a metric of all replicas.
+func (r *round) sum(metric string, labels ...string) (total float64) {
+	r.t.Helper()
+	for _, o := range r.all {
+		total += must.Get(o.metric(r.t.Context(), metric, labels...))(r.t)
+	}
+	return total
+}
+
+// requestsOf is how many requests a replica has made so far; 0 where it does not answer.
+func (r *round) requestsOf(o *operator) float64 {
+	n, _ := o.metric(r.t.Context(), "rest_client_requests_total")
+	return n
+}
+
+// restart starts replicas again that have ended, as one does that loses a Lease.
+func (r *round) restart() {
+	r.t.Helper()
+	for i, o := range r.all {
+		if o.hasEnded() {
+			r.ended++
+			r.all[i] = r.another()
+		}
+	}
+}
+
+// served waits until the replicas hold all shards, and know all objects.
+func (r *round) served() {
+	r.t.Helper()
+	r.until(func(ctx context.Context) bool {
+		r.restart()
+		var shards, objects float64
+		for _, o := range r.all {
+			s, err1 := o.metric(ctx, "rolewright_shards_held")
+			n, err2 := o.metric(ctx, "rolewright_shard_objects")
+			if err1 != nil || err2 != nil {
+				return false
+			}
+			shards, objects = shards+s, objects+n
+		}
+		return shards == shardsOfTest && int(objects) == r.n
+	})
 }
 
 // until waits for what takes minutes with as many objects as one likes. The metrics name each object, and are not read more often than
