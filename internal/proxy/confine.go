@@ -54,13 +54,39 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 var ofRuns = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.*)?|rolewright-runs)$`)
 
 // keepOff refuses requests for what belongs to other runs as Jobs, by its name or by their label, whatever the owner's namespace: with
-// it a run could act as another one. A list without either passes: roles list Secrets. A run reaches its own Job and Pod.
+// it a run could act as another one. Lists, watches and deletions of many leave it out. A run reaches its own Job and Pod.
 func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) *refusal {
-	if !strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") && (!ofRuns.MatchString(info.Name) ||
-		info.Resource != "secrets" && s.RunID != "" && strings.HasPrefix(info.Name, s.RunID)) {
-		return nil
+	if info.APIGroup == "" && info.Resource == "serviceaccounts" && info.Subresource == "token" && p.opts.JobNamespace != "" && info.Namespace == p.opts.JobNamespace {
+		return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "tokens of the accounts in the namespace "+info.Namespace+
+			" are out of reach of runs, since runs as Jobs are there: create accounts whose tokens a role needs in another namespace")
 	}
-	return p.reserved(info)
+	refused := p.reserved(info)
+	if refused == nil || strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") || ofRuns.MatchString(info.Name) &&
+		(info.Resource == "secrets" || s.RunID == "" || !strings.HasPrefix(info.Name, s.RunID)) {
+		return refused
+	}
+	leaveOut(r, info)
+	return nil
+}
+
+// leaveOut has the API server leave out what runs have, by selectors before those of the client, which no text of it can change. Names
+// and states of Jobs and Pods are no secret.
+func leaveOut(r *http.Request, info *request.RequestInfo) {
+	if info.Verb != "deletecollection" && (info.Resource != "secrets" || info.Verb != "list" && info.Verb != "watch") {
+		return
+	}
+	query := r.URL.Query()
+	add := func(selector, first string) {
+		if is := query.Get(selector); is != "" {
+			first += "," + is
+		}
+		query.Set(selector, first)
+	}
+	add("labelSelector", "!rolewright.dev/run")
+	if info.Resource == "secrets" && info.Name == "" { // else the name is another
+		add("fieldSelector", "metadata.name!=rolewright-runs")
+	}
+	r.URL.RawQuery = query.Encode()
 }
 
 // keepName refuses to create what has the name of something that belongs to runs as Jobs: the run could not begin.

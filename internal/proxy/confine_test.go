@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -119,12 +120,13 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 
 			{"POST", "/api/v1/namespaces/system/secrets " + id, false},
 			{"GET", "/api/v1/namespaces/system/secrets/" + own, false},
+			{"POST", "/api/v1/namespaces/system/serviceaccounts/operator/token", false},
 
 			{"GET", "/api/v1/namespaces/system/pods/" + own + "-x7k2p", true},
 			{"POST", "/api/v1/namespaces/system/secrets mine", true},
 			{"GET", "/api/v1/namespaces/system/secrets/pull", true},
-			{"GET", "/api/v1/namespaces/system/secrets", true},
 			{"GET", "/api/v1/namespaces/other/secrets/" + id, true},
+			{"POST", "/api/v1/namespaces/other/serviceaccounts/operator/token", true},
 			{"GET", "/api/v1/namespaces/system/configmaps/" + id, true},
 		} {
 			before := len(api.seen())
@@ -143,6 +145,41 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			if passed := len(api.seen()) > before; passed != tt.reached || (resp.StatusCode == http.StatusForbidden) == tt.reached {
 				t.Errorf("%s %s, for an object in %s: %s", tt.method, tt.path, namespace, resp.Status)
 			}
+		}
+	}
+}
+
+// Lists, watches and deletions of many have what runs as Jobs have left out by the API server, whatever they select.
+func TestKeepOff_ListsLeaveOutWhatRunsHave(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := startProxy(t, api.config())
+	p.opts.JobNamespace = "system"
+	_, client, _ := admit(t, p, Grant{Owner: Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: "own", Name: "it"}})
+	const label, name = "!rolewright.dev/run", "metadata.name!=rolewright-runs"
+	for _, tt := range []struct{ method, path, labels, fields string }{
+		{"GET", "/api/v1/namespaces/system/secrets", label, name},
+		{"GET", "/api/v1/secrets?watch=true&labelSelector=a%3Db&fieldSelector=type%3DOpaque", label + ",a=b", name + ",type=Opaque"},
+		{"GET", "/api/v1/watch/namespaces/system/secrets", label, name},
+		{"GET", "/api/v1/secrets?labelSelector=&labelSelector=rolewright.dev%2Frun", label, name},
+		{"GET", "/api/v1/watch/namespaces/system/secrets/pull", label, ""},
+		{"GET", "/api/v1/namespaces/system/secrets?fieldSelector=metadata.name%3Dpull", label, "metadata.name=pull"},
+		{"DELETE", "/api/v1/namespaces/system/secrets", label, name},
+		{"DELETE", "/api/v1/namespaces/system/pods", label, ""},
+		{"DELETE", "/apis/batch/v1/namespaces/system/jobs?labelSelector=a", label + ",a", ""},
+
+		{"GET", "/api/v1/namespaces/system/pods", "", ""},
+		{"GET", "/api/v1/namespaces/other/secrets", "", ""},
+	} {
+		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, http.NoBody))(t)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatalf("%s %s: %v", tt.method, tt.path, err)
+		}
+		_ = resp.Body.Close()
+		seen := api.seen()
+		query := must.Get(url.Parse(seen[len(seen)-1].URI))(t).Query()
+		if labels, fields := strings.Join(query["labelSelector"], "|"), strings.Join(query["fieldSelector"], "|"); labels != tt.labels || fields != tt.fields {
+			t.Errorf("%s %s is sent with the selectors %q and %q, want %q and %q", tt.method, tt.path, labels, fields, tt.labels, tt.fields)
 		}
 	}
 }
