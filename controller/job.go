@@ -140,9 +140,10 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	return req, nil
 }
 
-// unclaimed are the runs of an earlier process that have a Job still, of the object of s.
+// unclaimed are the runs of an earlier process that have a Job still, of the object of s. Where the watch makes no Jobs any more, only
+// the status could name them.
 func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
-	if keeper, ok := r.opts.Runner.(Keeper); ok && r.watch.Executor == watches.ExecutorJob {
+	if keeper, ok := r.opts.Runner.(Keeper); ok && (r.watch.Executor == watches.ExecutorJob || !r.writesStatus()) {
 		return keeper.Unclaimed(ctx, s.uid())
 	}
 	return nil
@@ -159,8 +160,12 @@ func (r *reconciler) endApart(ctx context.Context, s *scope, lost status.Active)
 		return nextPhase, nil
 	}
 	left, err := keeper.End(ctx, s.uid())
-	if err != nil || left == "" {
-		return nextPhase, err
+	if err != nil {
+		return finished, err
+	}
+	if left == "" {
+		s.memory.left = ""
+		return nextPhase, nil
 	}
 	if left != s.memory.left {
 		s.log.Info("Nothing is run before the earlier run as a Job has ended", "left", left)

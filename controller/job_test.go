@@ -246,6 +246,36 @@ func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 	}
 }
 
+// So it is where no status names the run.
+func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
+	t.Parallel()
+	for _, executor := range []watches.Executor{watches.ExecutorJob, ""} {
+		cfg, _, w, _ := objectOfJobs(t)
+		w.Executor, w.ManageStatus = executor, false
+		exec, ended := &fakeExecutor{unclaimed: newUID()}, false
+		exec.left = func() string {
+			exec.mu.Lock()
+			defer exec.mu.Unlock()
+			if len(exec.forgotten) == 0 {
+				exec.forgotten = append(exec.forgotten, exec.unclaimed)
+				return "its Pod, which has a minute to end"
+			}
+			ended = true
+			return ""
+		}
+		exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+			exec.mu.Lock()
+			defer exec.mu.Unlock()
+			if !ended {
+				t.Error("the next run begins before the one before has ended")
+			}
+			return succeeded(), nil
+		}
+		start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+		eventually(t, "the object is run", func() bool { return exec.count() == 1 })
+	}
+}
+
 // The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before
 // its first sign.
 func TestLifetime_OfARunInAPod(t *testing.T) {

@@ -38,7 +38,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	unclaimed := r.unclaimed(ctx, s)
 	if s.memory.lost == nil {
 		r.store.Settled(s.uid(), s.settings.retention())
-		if len(unclaimed) == 0 {
+		if len(unclaimed) == 0 && (s.memory.left == "" || r.writesStatus()) {
 			return nextPhase, nil
 		}
 	}
@@ -51,7 +51,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	}
 	s.memory.recall(r.record(s.object), r.now())
 	r.objects.with(s.key, func(e *entry) { e.ended(s.memory.last) })
-	if s.memory.lost == nil {
+	if s.memory.lost == nil && r.writesStatus() {
 		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
 			r.forgetRun(id, s.uid())
 		}
@@ -62,6 +62,9 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return after(time.Second), nil // another watch of the kind runs it
+	}
+	if s.memory.lost == nil { // no status names it
+		return r.endApart(ctx, s, status.Active{})
 	}
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err
