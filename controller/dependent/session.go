@@ -151,7 +151,6 @@ func (r *Session) conclude() []notice {
 	for afar, so := range map[bool]bool{false: missed, true: missedAfar} {
 		if so {
 			notices = append(notices, notice{kind: r.kind, owner: r.owner, why: "many dependents were changed", afar: afar})
-			kept = slices.DeleteFunc(kept, func(ch change) bool { return ch.isAfar(r.owner) == afar })
 		}
 	}
 	type from struct {
@@ -174,20 +173,25 @@ func (r *Session) conclude() []notice {
 	return notices
 }
 
-// keep remembers a change until the end of the run of the owner of that name.
+// keep remembers a change until the end of the run of the owner of that name. Where there are too many of those alike, none of them
+// is: that there were many is told once.
 func (o *owner) keep(ch change, name types.NamespacedName) {
-	afar, alike := ch.isAfar(name), 0
+	afar, missed, n := ch.isAfar(name), &o.missed, 0
+	if afar {
+		missed = &o.missedAfar
+	}
+	if *missed {
+		return
+	}
+	alike := func(other change) bool { return other.isAfar(name) == afar }
 	for _, other := range o.kept {
-		if other.isAfar(name) == afar {
-			alike++
+		if alike(other) {
+			n++
 		}
 	}
-	switch {
-	case alike < maxKept:
+	if n < maxKept {
 		o.kept = append(o.kept, ch)
-	case afar:
-		o.missedAfar = true
-	default:
-		o.missed = true
+		return
 	}
+	o.kept, *missed = slices.DeleteFunc(o.kept, alike), true
 }

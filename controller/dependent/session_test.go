@@ -37,12 +37,17 @@ func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
 			}})
 			owner := types.NamespacedName{Namespace: "home", Name: "owner"}
 			run := k.Begin(owner, "uid")
+			remembered := 0
 			for namespace, n := range map[string]int{"away": tt.afar, "home": tt.near} {
+				if n <= maxKept {
+					remembered += n
+				}
 				for range n {
 					id := types.NamespacedName{Namespace: namespace, Name: "object"}
 					k.owner(owner).keep(change{feed: &feed{resource: configMaps}, id: id, verdict: changed}, owner)
 				}
 			}
+			must.Be(t, "remembered", remembered, len(k.owner(owner).kept))
 			run.End()
 			slices.Sort(told)
 			slices.Sort(tt.want)
