@@ -2,6 +2,9 @@ package admission
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -33,21 +36,25 @@ type Hook struct {
 	// Watch is the watch that the command is of.
 	Watch watches.Watch
 
-	n int
+	id string
 }
 
 // Hooks are the commands of the watches, each with a path of its own.
 func Hooks(watched []watches.Watch) []Hook {
 	var hooks []Hook
-	number := map[string]int{}
+	used := map[string]int{}
 	add := func(verb string, w watches.Watch, call watches.Call) {
 		if call.Command == nil {
 			return
 		}
+		id := digest(w, call)
 		// The API server takes paths in lower case only.
-		path := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind))
-		hooks = append(hooks, Hook{Call: call, Path: fmt.Sprintf("%s/%d", path, number[path]), Mutates: verb == "mutate", Watch: w, n: number[path]})
-		number[path]++
+		path := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s/%s", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind, id))
+		if used[path]++; used[path] > 1 { // the same command answers: which of the paths is asked does not matter
+			suffix := fmt.Sprintf("-%d", used[path])
+			id, path = id+suffix, path+suffix
+		}
+		hooks = append(hooks, Hook{Call: call, Path: path, Mutates: verb == "mutate", Watch: w, id: id})
 	}
 	for _, w := range watched {
 		for _, v := range w.Webhooks.Validate {
@@ -58,6 +65,15 @@ func Hooks(watched []watches.Watch) []Hook {
 		}
 	}
 	return hooks
+}
+
+// digest tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
+// is answered by the same command as before, or not at all. It is the same on each machine. Operations and conditions
+// are the same for all, and the namespaces are known to who generates the configuration only.
+func digest(w watches.Watch, call watches.Call) string {
+	text, _ := json.Marshal([]any{call.Words, w.Selector}) // strings alone, which can always be encoded
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:5])
 }
 
 // NeedServer reports whether the API server has to ask the operator for any of the watches.
@@ -178,7 +194,7 @@ func (h Hook) webhook(resource string, namespaces []string, reach Reach) *admiss
 	m := policy{watch: h.Watch, resource: resource, namespaces: namespaces}.matches()
 	none, seconds, policy := admissionv1.SideEffectClassNone, int32(h.Timeout.Seconds()), admissionv1.FailurePolicyType(h.FailurePolicy)
 	return &admissionv1.ValidatingWebhook{
-		Name:         fmt.Sprintf("%d.%s.%s.%s", h.n, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
+		Name:         fmt.Sprintf("%s.%s.%s.%s", h.id, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
 		ClientConfig: reach.client(h.Path), Rules: []admissionv1.RuleWithOperations{m.ResourceRules[0].RuleWithOperations},
 		FailurePolicy: &policy, MatchPolicy: m.MatchPolicy, NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
 		SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"}, MatchConditions: conditions(),

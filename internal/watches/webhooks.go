@@ -36,6 +36,8 @@ func (w Webhooks) NeedServer() bool {
 type Call struct {
 	// Command is nil where an expression answers.
 	Command *Command `json:",omitempty"`
+	// Words are the command as it is written, with variables expanded: where it is found differs between machines.
+	Words []string `json:",omitempty"`
 	// Timeout is how long the API server waits.
 	Timeout time.Duration
 	// FailurePolicy says what becomes of an object for which there is no answer.
@@ -151,6 +153,7 @@ func (c *decoding) answers(a at, fields []field[reading], add func(reading), one
 			return
 		}
 		if given[0] == "command" {
+			r.call.Words = r.command
 			r.call.Command = c.commandOf(mapping{at: element, keys: keys, command: r.command}, Command{})
 		} else {
 			r.call = Call{}

@@ -121,7 +121,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	http.Error(w, "no command of a webhook is there: the configuration in the cluster is not that of the operator's watches file; apply what \"rolewright generate webhooks\" writes", http.StatusNotFound)
+	// Of a 404, the API server would not pass on the text.
+	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file", http.StatusNotImplemented)
 }
 
 // enter waits for a place; false if the client has gone.

@@ -2,6 +2,8 @@ package webhookserver
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -11,6 +13,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -63,6 +67,20 @@ func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 		if got := verb(hooks.Hook{Mutates: mutates}); got != want {
 			t.Errorf("a hook that mutates (%t) is counted as %s", mutates, got)
 		}
+	}
+}
+
+// Users are told what to do about a configuration that is older than the watches file: of a status code below 500, the
+// API server's client keeps no text.
+func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Watches: func() []watches.Watch { return nil }, Log: logr.Discard()})
+	server := httptest.NewServer(http.HandlerFunc(s.answer))
+	defer server.Close()
+	client := must.Get(rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion()}}))(t)
+	err := client.Post().AbsPath("/validate/g.example.com/v1/jar/0").Do(t.Context()).Error()
+	if err == nil || !strings.Contains(err.Error(), "rolewright generate webhooks") {
+		t.Errorf("the API server reads: %v", err)
 	}
 }
 
