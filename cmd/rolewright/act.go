@@ -126,8 +126,8 @@ func newCancelCommand() *cobra.Command {
 rolewright.dev/cancel. What it has done stays. The run has failed with the reason
 Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.
 
-Where the status has no record of runs, as with manageStatus: false, --run names the
-run: "rolewright get runs -o name" shows its ID.`,
+With manageStatus: false the status has no record of runs, or an old one. There --run names
+the run: "rolewright get runs -o name" shows its ID.`,
 		Example: "  rolewright cancel memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if run != "" && uuid.Validate(run) != nil {

@@ -63,28 +63,30 @@ func Resume() Action {
 	}
 }
 
-// Cancel stops the run in progress if it is the one with the ID, or whichever it is if that is empty. Where the
-// status has no record of runs, as with manageStatus: false, only an ID says which run to stop; that of a run that
-// has ended does nothing.
+// Cancel stops the run in progress if it is the one with the ID, or whichever it is by the status if that is empty. A
+// run that is named is asked to stop also where the status does not say that it is in progress: with manageStatus:
+// false it says nothing, or what it said before. An ID of a run that has ended does nothing.
 func Cancel(run string) Action {
 	return func(obj *unstructured.Unstructured) (map[string]any, string) {
-		_, recorded, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "ansible")
-		id := run
-		if recorded {
-			active := controller.Summarize(obj, time.Now()).Active
-			switch {
-			case active == nil:
-				return nil, "has no run in progress"
-			case run != "" && run != active.ID:
-				return nil, "has another run in progress: " + active.ID
-			}
-			id = active.ID
+		is := controller.Summarize(obj, time.Now())
+		id, said := run, ""
+		switch {
+		case ended(is, run):
+			return nil, "has no such run in progress: it has ended"
+		case run == "" && is.Active == nil:
+			return nil, "has no run in progress by its status: with manageStatus: false, which records none, name the run with --run"
+		case run == "":
+			id = is.Active.ID
+		case is.Active != nil && is.Active.ID != run:
+			said = ", though by the status another one is in progress: " + is.Active.ID
 		}
-		if id == "" {
-			return nil, "has no run in progress by its status: if that has no record of runs (manageStatus: false), name the run with --run"
-		}
-		return map[string]any{controller.AnnotationCancel: id}, "cancel of run " + id + " requested"
+		return map[string]any{controller.AnnotationCancel: id}, "cancel of run " + id + " requested" + said
 	}
+}
+
+// ended reports whether by the status the run has ended: it is the last one.
+func ended(is controller.Summary, run string) bool {
+	return run != "" && is.Last != nil && is.Last.ID == run
 }
 
 // Annotate changes annotations of the object, and of no other one that has taken its name.

@@ -36,24 +36,33 @@ func (c *cupboard) Patch(_ context.Context, _ string, _ types.PatchType, data []
 func TestAct_CancelsTheRunOfThePage(t *testing.T) {
 	t.Parallel()
 	const one, two = "0b1f6b1e-0000-4000-8000-000000000001", "0b1f6b1e-0000-4000-8000-000000000002"
-	recorded := func(active map[string]any) map[string]any {
+	recorded := func(active, last map[string]any) map[string]any {
 		ansible := map[string]any{}
+		if last != nil {
+			ansible["lastRun"] = last
+		}
 		if active != nil {
 			ansible["activeRun"] = active
 		}
 		return map[string]any{"ansible": ansible}
 	}
 	running := map[string]any{"id": one, "cause": "created", "generation": int64(1), "started": time.Now().UTC().Format(time.RFC3339)}
+	last := map[string]any{
+		"id": two, "cause": "created", "generation": int64(1), "started": running["started"], "finished": running["started"],
+		"result": "Succeeded", "reason": "RunSucceeded", "fingerprint": "",
+	}
 	for name, tt := range map[string]struct {
 		status  any
 		run     string
 		cancels string
 		err     error
 	}{
-		"run in the status":           {recorded(running), one, one, nil},
-		"run that is not on the page": {recorded(running), "", one, nil},
-		"another run by now":          {recorded(running), two, "", page.ErrChanged},
-		"run that has ended":          {recorded(nil), one, "", nil},
+		"run in the status":           {recorded(running, nil), one, one, nil},
+		"run that is not on the page": {recorded(running, last), "", one, nil},
+		"another run by now":          {recorded(running, last), two, "", page.ErrChanged},
+		"run that has ended":          {recorded(nil, last), two, "", nil},
+		"record from before":          {recorded(nil, last), one, one, nil}, // manageStatus: false was added
+		"run in a record from before": {recorded(running, nil), two, two, nil},
 		"no record of runs":           {nil, one, one, nil},
 		"no record, nor a run":        {nil, "", "", nil},
 	} {
