@@ -6,9 +6,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -55,15 +58,20 @@ type Server struct {
 	// calls and conversions bound what is done at a time: who reaches the port needs no
 	// token to ask.
 	calls, conversions chan struct{}
+	// bodies is how many bytes of requests are in memory.
+	bodies atomic.Int64
 }
 
 const (
 	// maxCalls is how many commands run at a time; others wait as long as the API server.
 	maxCalls = 4
-	// maxConversions is how many reviews are in memory at a time, and maxReview how large one
+	// maxConversions is how many reviews are answered at a time, and maxReview how large one
 	// may be: the API server asks for a whole page of a list at once.
 	maxConversions = 4
 	maxReview      = 64 << 20
+	// maxBodies is how many bytes of requests are in memory at a time. Who sends slowly takes
+	// little of it, and no place of those who have sent all.
+	maxBodies = 4 * maxReview
 )
 
 // New returns a server that is not started.
@@ -105,14 +113,39 @@ func (s *Server) Serve(ctx context.Context) error {
 // patience is how long the API server waits for a conversion.
 const patience = 30 * time.Second
 
-// bound has a client send its request within patience. Any client in the cluster may send one.
-func bound(w http.ResponseWriter) {
+// errFull ends the reading of a request.
+var errFull = errors.New("the operator has no memory for more requests: try again")
+
+// bound has a client send its request within patience, and bounds its size, and that of all
+// requests. Any client in the cluster may send one. The request must be released.
+func (s *Server) bound(w http.ResponseWriter, r *http.Request) (release func()) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where there is none, as in tests, nothing is slow
+	body := &counted{ReadCloser: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies}
+	r.Body = body
+	return func() { s.bodies.Add(-body.own) }
+}
+
+// counted is the body of a request, and counts what was read of it.
+type counted struct {
+	io.ReadCloser
+
+	all *atomic.Int64
+	own int64
+}
+
+// Read fails where too much of all requests was read.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.own += int64(n)
+	if c.all.Add(int64(n)) > maxBodies {
+		return n, errFull
+	}
+	return n, err
 }
 
 // answer runs the command that belongs to the path.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	bound(w)
+	defer s.bound(w, r)()
 	for _, h := range hooks.Hooks(s.Watches()) {
 		if h.Path == r.URL.Path {
 			(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
@@ -139,14 +172,19 @@ func enter(ctx context.Context, places chan struct{}) bool {
 func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	bound(w)
-	if !enter(ctx, s.conversions) {
+	defer s.bound(w, r)()
+	body, err := io.ReadAll(r.Body)
+	if errors.Is(err, errFull) || err == nil && !enter(ctx, s.conversions) {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	if err != nil {
+		http.Error(w, "the request cannot be read", http.StatusBadRequest)
 		return
 	}
 	defer func() { <-s.conversions }()
 	var review apiextensionsv1.ConversionReview
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReview)).Decode(&review); err != nil || review.Request == nil {
+	if err := json.Unmarshal(body, &review); err != nil || review.Request == nil {
 		http.Error(w, "no ConversionReview with a request", http.StatusBadRequest)
 		return
 	}

@@ -2,9 +2,11 @@ package webhookserver
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -82,6 +84,43 @@ func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "rolewright generate webhooks") {
 		t.Errorf("the API server reads: %v", err)
 	}
+}
+
+// slow is a body that begins, and does not end before the test does.
+type slow struct{ begun, end chan struct{} }
+
+func (b slow) Read([]byte) (int, error) {
+	select {
+	case b.begun <- struct{}{}:
+	case <-b.end:
+	}
+	<-b.end
+	return 0, io.ErrUnexpectedEOF
+}
+
+// Clients that do not finish their requests keep no others waiting. What all send is bounded, and is given back.
+func TestConvert_UnfinishedRequestsTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Watches: func() []watches.Watch { return nil }, Metrics: must.Get(metrics.New(prometheus.NewRegistry()))(t), Log: logr.Discard()})
+	convert := func(body io.Reader) int {
+		w := httptest.NewRecorder()
+		s.convert(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, hooks.ConvertPath, body))
+		return w.Code
+	}
+	b := slow{make(chan struct{}), make(chan struct{})}
+	var all sync.WaitGroup
+	for range maxConversions {
+		all.Go(func() { convert(b) })
+		<-b.begun
+	}
+	review := func() io.Reader { return strings.NewReader(`{"request":{"uid":"a"}}`) }
+	must.Be(t, "beside those that do not finish", http.StatusOK, convert(review()))
+	close(b.end)
+	all.Wait()
+	must.Be(t, "bytes in memory", int64(0), s.bodies.Load())
+	s.bodies.Store(maxBodies)
+	must.Be(t, "without memory", http.StatusServiceUnavailable, convert(review()))
+	must.Be(t, "bytes in memory", int64(maxBodies), s.bodies.Load())
 }
 
 func hasSeries(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels) bool {
