@@ -129,6 +129,10 @@ func (o *runOptions) settleConcurrency(note func(string, ...any)) {
 		note("--max-concurrent-reconciles is below 1; using 1", "value", o.maxConcurrent)
 		o.maxConcurrent = 1
 	}
+	if most := watches.MostReconciles; o.maxConcurrent > most {
+		note(fmt.Sprintf("--max-concurrent-reconciles is above %d; using %d", most, most), "value", o.maxConcurrent)
+		o.maxConcurrent = most
+	}
 }
 
 func (o *runOptions) readEnv(src sources, note func(string, ...any)) {

@@ -108,6 +108,13 @@ func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 			notes: []string{"--max-concurrent-reconciles is below 1; using 1 value=0"},
 		},
 		{
+			name:  "more workers than there can be",
+			args:  []string{"--max-concurrent-reconciles=9223372036854775807"},
+			check: func(o *runOptions) any { return o.maxConcurrent },
+			want:  10000,
+			notes: []string{"--max-concurrent-reconciles is above 10000; using 10000 value=9223372036854775807"},
+		},
+		{
 			name:  "several namespaces, untidily written",
 			env:   map[string]string{"WATCH_NAMESPACE": " a ,b,, a,"},
 			check: func(o *runOptions) any { return o.namespaces },

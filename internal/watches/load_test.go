@@ -369,7 +369,9 @@ func TestLoad_Problems(t *testing.T) {
 		"workers deprecated": {text: watch(), env: map[string]string{"WORKER_A_": "5"}, want: []string{"2:9: warning: [0].kind: Environment variable WORKER_A_ is deprecated, use MAX_CONCURRENT_RECONCILES_A_ instead; rename the variable"}, strict: 1},
 		"workers not a number": {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "x", "WORKER_A_": "5"}, want: []string{
 			`2:9: warning: [0].kind: Could not parse environment variable as an integer; using default value: MAX_CONCURRENT_RECONCILES_A_="x"; set it to a whole number`}, strict: 1},
-		"workers zero":  {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "0"}, want: []string{"2:9: warning: [0].kind: environment variable MAX_CONCURRENT_RECONCILES_A_=0 is not positive; using default value 8; set it to 1 or more"}, strict: 1},
+		"workers zero": {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "0"}, want: []string{"2:9: warning: [0].kind: environment variable MAX_CONCURRENT_RECONCILES_A_=0 is not positive; using default value 8; set it to 1 or more"}, strict: 1},
+		"workers beyond": {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "9223372036854775807"}, want: []string{
+			"2:9: warning: [0].kind: environment variable MAX_CONCURRENT_RECONCILES_A_=9223372036854775807 is above 10000; using 10000; set it to less"}, strict: 1},
 		"verbosity big": {text: watch(), env: map[string]string{"ANSIBLE_VERBOSITY_A_": "8"}, want: []string{"2:9: warning: [0].kind: environment variable ANSIBLE_VERBOSITY_A_=8 is out of range; using default value 2; set it to 0 … 7"}, strict: 1},
 	}
 	for name, tt := range tests {

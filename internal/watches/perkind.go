@@ -12,6 +12,9 @@ import (
 // maxVerbosity is the highest verbosity that ansible-playbook knows: -vvvvvvv.
 const maxVerbosity = 7
 
+// MostReconciles is how many objects of a kind may run at a time: each has a worker of its own, whether it runs or not.
+const MostReconciles = 10_000
+
 // variableFor names the environment variable that sets something for a kind.
 // The core group leaves an underscore at the end.
 func variableFor(prefix string, kind schema.GroupVersionKind) string {
@@ -29,8 +32,12 @@ func (c *decoding) perKind(e *entry) {
 			name = old
 		}
 	}
-	e.watch.MaxConcurrentReconciles = c.opts.Defaults.MaxConcurrentReconciles
+	e.watch.MaxConcurrentReconciles = min(c.opts.Defaults.MaxConcurrentReconciles, MostReconciles)
 	c.setting(a, name, &e.watch.MaxConcurrentReconciles, 1, math.MaxInt, "is not positive", "set it to 1 or more")
+	if n := &e.watch.MaxConcurrentReconciles; *n > MostReconciles {
+		c.warn(a, fmt.Sprintf("environment variable %s=%d is above %d; using %d", name, *n, MostReconciles, MostReconciles), "set it to less")
+		*n = MostReconciles
+	}
 	e.watch.AnsibleVerbosity = c.opts.Defaults.AnsibleVerbosity
 	name = variableFor("ANSIBLE_VERBOSITY", e.watch.GVK)
 	c.setting(a, name, &e.watch.AnsibleVerbosity, 0, maxVerbosity, "is out of range", "set it to 0 … 7")
