@@ -197,7 +197,7 @@ func (h Hook) webhook(resource string, namespaces []string, reach Reach) *admiss
 		Name:         fmt.Sprintf("%s.%s.%s.%s", h.id, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
 		ClientConfig: reach.client(h.Path), Rules: []admissionv1.RuleWithOperations{m.ResourceRules[0].RuleWithOperations},
 		FailurePolicy: &policy, MatchPolicy: m.MatchPolicy, NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
-		SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"}, MatchConditions: conditions(),
+		SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"}, MatchConditions: conditions(h.Watch.Selector),
 	}
 }
 

@@ -4,6 +4,7 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -61,7 +62,7 @@ func (p policy) objects() []any {
 	meta := metav1.ObjectMeta{Name: p.name}
 	rules := slices.DeleteFunc(slices.Clone(p.watch.Webhooks.Validate), func(v watches.Validation) bool { return v.Command != nil })
 	if len(rules) > 0 {
-		spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions()}
+		spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions(p.watch.Selector)}
 		for _, r := range rules {
 			spec.Validations = append(spec.Validations, admissionv1.Validation{Expression: r.Rule, Message: r.Message})
 		}
@@ -74,7 +75,7 @@ func (p policy) objects() []any {
 	changes := slices.DeleteFunc(slices.Clone(p.watch.Webhooks.Mutate), func(m watches.Mutation) bool { return m.Command != nil })
 	if len(changes) > 0 {
 		spec := admissionv1.MutatingAdmissionPolicySpec{
-			FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions(), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
+			FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions(p.watch.Selector), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
 		}
 		for _, m := range changes {
 			mutation := admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: m.Apply}}
@@ -111,10 +112,20 @@ func (p policy) matches() *admissionv1.MatchResources {
 
 // conditions keep a policy from objects that are on their way out, and from changes beside
 // the spec: finalizers and annotations, the operator's own among them, can be written on an
-// object that is older than a rule and breaks it.
-func conditions() []admissionv1.MatchCondition {
+// object that is older than a rule and breaks it. The labels of the selector count, or an
+// object could be made without them, unchecked, and get them later.
+func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
+	changed := "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"
+	keys := slices.Collect(maps.Keys(selector.MatchLabels))
+	for _, e := range selector.MatchExpressions {
+		keys = append(keys, e.Key)
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		changed += fmt.Sprintf(" || object.metadata.?labels[?%[1]q] != oldObject.metadata.?labels[?%[1]q]", key)
+	}
 	return []admissionv1.MatchCondition{
 		{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"},
-		{Name: "spec-changed", Expression: "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"},
+		{Name: "spec-changed", Expression: changed},
 	}
 }
