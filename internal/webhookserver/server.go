@@ -116,10 +116,13 @@ const patience = 30 * time.Second
 // errFull ends the reading of a request.
 var errFull = errors.New("the operator has no memory for more requests: try again")
 
-// bound has a client send its request within patience, and bounds its size, and that of all
-// requests. Any client in the cluster may send one. The request must be released.
+// bound has a client send its request within patience, and take the answer in as much time
+// again, and bounds the size of the request, and that of all requests. Any client in the cluster
+// may send one. The request must be released.
 func (s *Server) bound(w http.ResponseWriter, r *http.Request) (release func()) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where there is none, as in tests, nothing is slow
+	connection, now := http.NewResponseController(w), time.Now()
+	_ = connection.SetReadDeadline(now.Add(patience)) // where there is none, as in tests, nothing is slow
+	_ = connection.SetWriteDeadline(now.Add(2 * patience))
 	body := &counted{ReadCloser: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies}
 	r.Body = body
 	return func() { s.bodies.Add(-body.own) }
@@ -174,26 +177,43 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer s.bound(w, r)()
 	body, err := io.ReadAll(r.Body)
-	if errors.Is(err, errFull) || err == nil && !enter(ctx, s.conversions) {
+	switch {
+	case errors.Is(err, errFull):
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
-	}
-	if err != nil {
+	case err != nil:
 		http.Error(w, "the request cannot be read", http.StatusBadRequest)
 		return
+	}
+	text, code := s.reviewed(ctx, body)
+	if code != http.StatusOK {
+		http.Error(w, string(text), code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := w.Write(text); err != nil {
+		s.Log.V(1).Info("A conversion was not taken", "reason", err.Error())
+	}
+}
+
+// reviewed is the answer to a review, or why there is none. It has one of the places, which
+// no client holds: the request is there, and the answer is sent later.
+func (s *Server) reviewed(ctx context.Context, body []byte) (text []byte, code int) {
+	if !enter(ctx, s.conversions) {
+		return []byte("busy"), http.StatusServiceUnavailable
 	}
 	defer func() { <-s.conversions }()
 	var review apiextensionsv1.ConversionReview
 	if err := json.Unmarshal(body, &review); err != nil || review.Request == nil {
-		http.Error(w, "no ConversionReview with a request", http.StatusBadRequest)
-		return
+		return []byte("no ConversionReview with a request"), http.StatusBadRequest
 	}
-	response := s.review(ctx, review.Request)
-	review.Request, review.Response = nil, response
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(review); err != nil {
-		s.Log.V(1).Info("A conversion was not taken", "reason", err.Error())
+	review.Response = s.review(ctx, review.Request)
+	review.Request = nil
+	text, err := json.Marshal(review)
+	if err != nil {
+		return []byte("encode the answer: " + err.Error()), http.StatusInternalServerError
 	}
+	return text, http.StatusOK
 }
 
 // review converts the objects of a request, all or none. They are of one kind.

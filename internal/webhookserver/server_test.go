@@ -86,40 +86,56 @@ func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
 	}
 }
 
-// slow is a body that begins, and does not end before the test does.
-type slow struct{ begun, end chan struct{} }
+// slow is a client that begins to send or to take, and does not end before the test does.
+type slow struct {
+	*httptest.ResponseRecorder
 
-func (b slow) Read([]byte) (int, error) {
+	begun, end chan struct{}
+}
+
+func (c slow) wait() (int, error) {
 	select {
-	case b.begun <- struct{}{}:
-	case <-b.end:
+	case c.begun <- struct{}{}:
+	case <-c.end:
 	}
-	<-b.end
+	<-c.end
 	return 0, io.ErrUnexpectedEOF
 }
 
-// Clients that do not finish their requests keep no others waiting. What all send is bounded, and is given back.
-func TestConvert_UnfinishedRequestsTakeNoPlace(t *testing.T) {
+func (c slow) Read([]byte) (int, error)  { return c.wait() }
+func (c slow) Write([]byte) (int, error) { return c.wait() }
+
+// Clients that do not finish their requests, or do not take the answers, keep no others waiting. What all send is bounded,
+// and is given back.
+func TestConvert_SlowClientsTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Watches: func() []watches.Watch { return nil }, Metrics: must.Get(metrics.New(prometheus.NewRegistry()))(t), Log: logr.Discard()})
-	convert := func(body io.Reader) int {
-		w := httptest.NewRecorder()
+	convert := func(w http.ResponseWriter, body io.Reader) {
 		s.convert(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, hooks.ConvertPath, body))
+	}
+	const review = `{"request":{"uid":"a"}}`
+	code := func() int {
+		w := httptest.NewRecorder()
+		convert(w, strings.NewReader(review))
 		return w.Code
 	}
-	b := slow{make(chan struct{}), make(chan struct{})}
+	c := slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	var all sync.WaitGroup
 	for range maxConversions {
-		all.Go(func() { convert(b) })
-		<-b.begun
+		all.Go(func() { convert(httptest.NewRecorder(), c) })
+		<-c.begun
 	}
-	review := func() io.Reader { return strings.NewReader(`{"request":{"uid":"a"}}`) }
-	must.Be(t, "beside those that do not finish", http.StatusOK, convert(review()))
-	close(b.end)
+	must.Be(t, "beside those that do not send", http.StatusOK, code())
+	for range maxConversions {
+		all.Go(func() { convert(slow{httptest.NewRecorder(), c.begun, c.end}, strings.NewReader(review)) })
+		<-c.begun
+	}
+	must.Be(t, "beside those that do not take", http.StatusOK, code())
+	close(c.end)
 	all.Wait()
 	must.Be(t, "bytes in memory", int64(0), s.bodies.Load())
 	s.bodies.Store(maxBodies)
-	must.Be(t, "without memory", http.StatusServiceUnavailable, convert(review()))
+	must.Be(t, "without memory", http.StatusServiceUnavailable, code())
 	must.Be(t, "bytes in memory", int64(maxBodies), s.bodies.Load())
 }
 
