@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,7 +48,7 @@ func Hooks(watched []watches.Watch) []Hook {
 		if call.Command == nil {
 			return
 		}
-		id := digest(w, call)
+		id := identity(w, call)
 		// The API server takes paths in lower case only.
 		path := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s/%s", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind, id))
 		if used[path]++; used[path] > 1 { // the same command answers: which of the paths is asked does not matter
@@ -67,13 +68,21 @@ func Hooks(watched []watches.Watch) []Hook {
 	return hooks
 }
 
-// digest tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
-// is answered by the same command as before, or not at all. It is the same on each machine. Operations and conditions
-// are the same for all, and the namespaces are known to who generates the configuration only.
-func digest(w watches.Watch, call watches.Call) string {
+// identity tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
+// is answered by the same command as before, or not at all. It is the same on each machine, and begins with the name of
+// the command, for people. Operations and conditions are the same for all commands of a watch, and the namespaces are
+// known to who generates the configuration only.
+func identity(w watches.Watch, call watches.Call) string {
 	text, _ := json.Marshal([]any{call.Words, w.Selector}) // strings alone, which can always be encoded
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:5])
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(filepath.Base(strings.Join(call.Words[:min(len(call.Words), 1)], ""))))
+	const most = validation.DNS1123LabelMaxLength - 20 // the digest follows, and perhaps a number
+	return strings.TrimLeft(name[:min(len(name), most)]+"-"+hex.EncodeToString(sum[:5]), "-")
 }
 
 // NeedServer reports whether the API server has to ask the operator for any of the watches.

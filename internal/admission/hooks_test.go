@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -25,7 +27,8 @@ func TestHooks_PathsAreThoseOfCommands(t *testing.T) {
 		}
 		var paths []string
 		for _, h := range Hooks(watched) {
-			if paths = append(paths, h.Path); h.Path != strings.ToLower(h.Path) || h.id != filepath.Base(h.Path) {
+			paths = append(paths, h.Path)
+			if h.Path != strings.ToLower(h.Path) || h.id != filepath.Base(h.Path) || !strings.HasPrefix(h.id, "a-sh-") || validation.IsDNS1123Label(h.id) != nil {
 				t.Errorf("%s: path %s, name %s", fields, h.Path, h.id)
 			}
 		}
