@@ -110,10 +110,11 @@ func (p policy) matches() *admissionv1.MatchResources {
 	return m
 }
 
-// conditions keep a policy from objects that are on their way out, and from changes beside
-// the spec: finalizers and annotations, the operator's own among them, can be written on an
-// object that is older than a rule and breaks it. The labels of the selector count, or an
-// object could be made without them, unchecked, and get them later.
+// conditions keep a policy from changes beside the spec: finalizers and annotations, the
+// operator's own among them, can be written on an object that is older than a rule and breaks
+// it. The labels of the selector count, or an object could be made without them, unchecked,
+// and get them later. An object without a spec is let go when it is on its way out; of one with
+// a spec, the finalizer run gets no other spec than what was looked at.
 func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
 	changed := "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"
 	keys := slices.Collect(maps.Keys(selector.MatchLabels))
@@ -125,7 +126,7 @@ func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
 		changed += fmt.Sprintf(" || object.metadata.?labels[?%[1]q] != oldObject.metadata.?labels[?%[1]q]", key)
 	}
 	return []admissionv1.MatchCondition{
-		{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"},
+		{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp) || has(object.spec) || has(oldObject.spec)"},
 		{Name: "spec-changed", Expression: changed},
 	}
 }

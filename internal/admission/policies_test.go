@@ -11,10 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
-// The API server looks at an object that gets or loses a label of the selector, and at no other label.
-func TestConditions_LabelsOfTheSelectorCount(t *testing.T) {
+// dying is the metadata of an object on its way out.
+func dying(finalizers string) string {
+	return `"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":[` + finalizers + `]}`
+}
+
+// The API server looks at what changes the spec of an object, also on its way out, and at the labels of the selector.
+func TestConditions(t *testing.T) {
 	t.Parallel()
 	selector := metav1.LabelSelector{
 		MatchLabels:      map[string]string{"a.example.com/team": "x"},
@@ -28,22 +35,28 @@ func TestConditions_LabelsOfTheSelectorCount(t *testing.T) {
 	evaluator := compiler.CompileCondition(accessors, cel.OptionalVariableDeclarations{}, environment.NewExpressions)
 	fail := admissionv1.Fail
 	matcher := matchconditions.NewMatcher(evaluator, &fail, "webhook", "validating", "it")
-	object := func(labels map[string]string) *unstructured.Unstructured {
-		o := jar("v1", `{"size":1}`)
-		o.SetLabels(labels)
-		return o
-	}
 	for name, tt := range map[string]struct {
-		before, after map[string]string
+		before, after string
 		want          bool
 	}{
-		"nothing":            {nil, nil, false},
-		"another label":      {map[string]string{"tier": "1"}, map[string]string{"tier": "1", "x": "y"}, false},
-		"the first label":    {nil, map[string]string{"a.example.com/team": "x"}, true},
-		"another value":      {map[string]string{"a.example.com/team": "y"}, map[string]string{"a.example.com/team": "x"}, true},
-		"a label beside one": {map[string]string{"x": "y"}, map[string]string{"x": "y", "tier": ""}, true},
-		"a label is gone":    {map[string]string{"tier": ""}, map[string]string{}, true},
+		"nothing":                      {`"metadata":{},"spec":{"a":1}`, `"metadata":{},"spec":{"a":1}`, false},
+		"the spec":                     {`"metadata":{},"spec":{"a":1}`, `"metadata":{},"spec":{"a":2}`, true},
+		"another label":                {`"metadata":{"labels":{"tier":"1"}},"spec":{}`, `"metadata":{"labels":{"tier":"1","x":"y"}},"spec":{}`, false},
+		"the first label":              {`"metadata":{},"spec":{}`, `"metadata":{"labels":{"a.example.com/team":"x"}},"spec":{}`, true},
+		"another value":                {`"metadata":{"labels":{"a.example.com/team":"y"}},"spec":{}`, `"metadata":{"labels":{"a.example.com/team":"x"}},"spec":{}`, true},
+		"a label beside one":           {`"metadata":{"labels":{"x":"y"}},"spec":{}`, `"metadata":{"labels":{"x":"y","tier":""}},"spec":{}`, true},
+		"a label is gone":              {`"metadata":{"labels":{"tier":""}},"spec":{}`, `"metadata":{},"spec":{}`, true},
+		"a finalizer":                  {dying(`"x"`) + `,"spec":{"a":1}`, dying("") + `,"spec":{"a":1}`, false},
+		"a finalizer, without a spec":  {dying(`"x"`), dying(""), false},
+		"data, without a spec":         {`"metadata":{},"data":{"a":"1"}`, `"metadata":{},"data":{"a":"2"}`, true},
+		"the spec on its way out":      {dying(`"x"`) + `,"spec":{"a":1}`, dying(`"x"`) + `,"spec":{"a":2}`, true},
+		"the spec goes on its way out": {dying(`"x"`) + `,"spec":{"a":1}`, dying(`"x"`), true},
 	} {
+		object := func(fields string) *unstructured.Unstructured {
+			o := &unstructured.Unstructured{}
+			must.Do(t, o.UnmarshalJSON([]byte(`{"apiVersion":"g.example.com/v1","kind":"Jar",`+fields+`}`)))
+			return o
+		}
 		before, after := object(tt.before), object(tt.after)
 		kind, resource := after.GroupVersionKind(), schema.GroupVersionResource{Group: "g.example.com", Version: "v1", Resource: "jars"}
 		attributes := &admission.VersionedAttributes{
