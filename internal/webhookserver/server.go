@@ -26,6 +26,7 @@ import (
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
@@ -185,20 +186,20 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the request cannot be read", http.StatusBadRequest)
 		return
 	}
-	text, code := s.reviewed(ctx, body)
+	answer, code := s.reviewed(ctx, body)
 	if code != http.StatusOK {
-		http.Error(w, string(text), code)
+		http.Error(w, string(answer), code)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if _, err := w.Write(text); err != nil {
+	if _, err := w.Write(answer); err != nil {
 		s.Log.V(1).Info("A conversion was not taken", "reason", err.Error())
 	}
 }
 
 // reviewed is the answer to a review, or why there is none. It has one of the places, which
 // no client holds: the request is there, and the answer is sent later.
-func (s *Server) reviewed(ctx context.Context, body []byte) (text []byte, code int) {
+func (s *Server) reviewed(ctx context.Context, body []byte) (answer []byte, code int) {
 	if !enter(ctx, s.conversions) {
 		return []byte("busy"), http.StatusServiceUnavailable
 	}
@@ -209,11 +210,11 @@ func (s *Server) reviewed(ctx context.Context, body []byte) (text []byte, code i
 	}
 	review.Response = s.review(ctx, review.Request)
 	review.Request = nil
-	text, err := json.Marshal(review)
+	answer, err := json.Marshal(review)
 	if err != nil {
 		return []byte("encode the answer: " + err.Error()), http.StatusInternalServerError
 	}
-	return text, http.StatusOK
+	return answer, http.StatusOK
 }
 
 // review converts the objects of a request, all or none. They are of one kind.
@@ -225,6 +226,7 @@ func (s *Server) review(ctx context.Context, request *apiextensionsv1.Conversion
 		o, w, err := s.converted(ctx, raw.Raw, request.DesiredAPIVersion)
 		kind = w.GVK.GroupKind()
 		if err != nil {
+			err = errors.New(text.Clip(err.Error(), maxSaid)) // names are as long as the client likes
 			s.Log.Error(err, "An object could not be converted")
 			result = metrics.WebhookFailed
 			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
