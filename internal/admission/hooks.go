@@ -37,25 +37,31 @@ type Hook struct {
 	// Watch is the watch that the command is of.
 	Watch watches.Watch
 
-	id string
+	name string
 }
 
 // Hooks are the commands of the watches, each with a path of its own.
 func Hooks(watched []watches.Watch) []Hook {
 	var hooks []Hook
-	used := map[string]int{}
+	used := map[string]bool{}
+	unique := func(text string) string {
+		is := text
+		for n := 2; used[is]; n++ {
+			is = fmt.Sprintf("%s-%d", text, n)
+		}
+		used[is] = true
+		return is
+	}
 	add := func(verb string, w watches.Watch, call watches.Call) {
 		if call.Command == nil {
 			return
 		}
-		id := identity(w, call)
 		// The API server takes paths in lower case only.
-		path := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s/%s", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind, id))
-		if used[path]++; used[path] > 1 { // the same command answers: which of the paths is asked does not matter
-			suffix := fmt.Sprintf("-%d", used[path])
-			id, path = id+suffix, path+suffix
-		}
-		hooks = append(hooks, Hook{Call: call, Path: path, Mutates: verb == "mutate", Watch: w, id: id})
+		kind := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s/", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind))
+		hooks = append(hooks, Hook{
+			Call: call, Path: unique(kind + digest(w, call)), Mutates: verb == "mutate", Watch: w,
+			name: strings.TrimPrefix(unique("name "+kind+title(call)), "name "+kind),
+		})
 	}
 	for _, w := range watched {
 		for _, v := range w.Webhooks.Validate {
@@ -68,22 +74,29 @@ func Hooks(watched []watches.Watch) []Hook {
 	return hooks
 }
 
-// identity tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
-// is answered by the same command as before, or not at all. It is the same on each machine, and begins with the name of
-// the command, for people. Operations and conditions are the same for all commands of a watch, and the namespaces are
-// known to who generates the configuration only.
-func identity(w watches.Watch, call watches.Call) string {
+// digest tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
+// is answered by the same command as before, or not at all. It is the same on each machine. Operations and conditions
+// are the same for all commands of a watch, and the namespaces are known to who generates the configuration only.
+func digest(w watches.Watch, call watches.Call) string {
 	text, _ := json.Marshal([]any{call.Words, w.Selector}) // strings alone, which can always be encoded
 	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:5])
+}
+
+// title is the name of a command, for people. It stays when arguments change, so that metrics go on, and a configuration
+// that is applied again keeps the authority that the operator has written: lists of webhooks are merged by names.
+func title(call watches.Call) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
 	}, strings.ToLower(filepath.Base(strings.Join(call.Words[:min(len(call.Words), 1)], ""))))
-	const most = validation.DNS1123LabelMaxLength - 20 // the digest follows, and perhaps a number
-	return strings.TrimLeft(name[:min(len(name), most)]+"-"+hex.EncodeToString(sum[:5]), "-")
+	return cmp.Or(strings.Trim(name[:min(len(name), maxTitle)], "-"), "command")
 }
+
+// maxTitle leaves room for a number in a label of DNS.
+const maxTitle = validation.DNS1123LabelMaxLength - 10
 
 // NeedServer reports whether the API server has to ask the operator for any of the watches.
 func NeedServer(watched []watches.Watch) bool {
@@ -203,7 +216,7 @@ func (h Hook) webhook(resource string, namespaces []string, reach Reach) *admiss
 	m := policy{watch: h.Watch, resource: resource, namespaces: namespaces}.matches()
 	none, seconds, policy := admissionv1.SideEffectClassNone, int32(h.Timeout.Seconds()), admissionv1.FailurePolicyType(h.FailurePolicy)
 	return &admissionv1.ValidatingWebhook{
-		Name:         fmt.Sprintf("%s.%s.%s.%s", h.id, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
+		Name:         fmt.Sprintf("%s.%s.%s.%s", h.name, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
 		ClientConfig: reach.client(h.Path), Rules: []admissionv1.RuleWithOperations{m.ResourceRules[0].RuleWithOperations},
 		FailurePolicy: &policy, MatchPolicy: m.MatchPolicy, NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
 		SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"}, MatchConditions: conditions(h.Watch.Selector),
