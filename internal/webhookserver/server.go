@@ -159,7 +159,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	// Of a 404, the API server would not pass on the text.
-	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file", http.StatusNotImplemented)
+	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file, and delete what is not in it", http.StatusNotImplemented)
 }
 
 // enter waits for a place; false if the client has gone.
