@@ -180,21 +180,28 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 	return m.Client.Update(originals, targets, options...)
 }
 
-// withoutTaken are the originals without those that leave the release, and are another one's since.
+// withoutTaken are the originals without those that leave the release, and are another one's since; in a rollback, without those that
+// the upgrade may not have made: what it takes over has the same marks.
 func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.ResourceList {
 	var left kube.ResourceList
-	var taken []string
+	var taken, found []string
 	for _, info := range originals {
 		if targets.Get(info) == nil {
 			live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
-			if err == nil && h.otherRelease(live) != "" { // what cannot be read, Helm leaves
+			switch {
+			case err != nil: // Helm leaves it
+			case h.otherRelease(live) != "":
 				taken = append(taken, describe(info))
+				continue
+			case h.restoring && (h.in.settings.TakeOwnership || !h.carriesMarks(live)):
+				found = append(found, describe(info))
 				continue
 			}
 		}
 		left = append(left, info)
 	}
 	h.leave(taken, "Objects that leave the release are another one's since; they are left")
+	h.leave(found, "Objects that the failed upgrade may have found, and not made, are left")
 	return left
 }
 

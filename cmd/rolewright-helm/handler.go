@@ -36,6 +36,8 @@ type handler struct {
 	trusted bool
 	// broken is true if the status has the seal of another revision.
 	broken bool
+	// restoring is true during a rollback.
+	restoring bool
 	// chartName is the name in the label of what the release has; empty until it is known.
 	chartName string
 	chart     *v2.Chart

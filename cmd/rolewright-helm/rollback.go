@@ -103,6 +103,8 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force, hooks
 	options, stop := h.bounded(ctx)
 	defer stop()
 	rollback.WaitOptions = options
+	h.restoring = true
+	defer func() { h.restoring = false }()
 	if err = rollback.Run(h.name()); err == nil {
 		h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
 		return nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,6 +61,40 @@ func TestUpgrade_HookOfOthers(t *testing.T) {
 		is := c.get(configMaps + "before")
 		if theirs != (uid == "") || (is != nil && is.Object["data"] != nil) != theirs {
 			t.Errorf("uid %q: %v; %v", uid, err, is)
+		}
+	}
+}
+
+// A rollback deletes nothing that the upgrade has found: what takeOwnership took over, and what others have made in the meantime.
+func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
+	for _, take := range []bool{true, false} {
+		c := newCluster(t)
+		c.release(chartOfTwo)
+		find := func() {
+			c.objects[roles+"found"] = &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "found"},
+			}}
+		}
+		event := "pre-upgrade"
+		if take {
+			event = "post-upgrade"
+			find()
+		}
+		c.refuse = func(r *http.Request) int {
+			if r.Method != http.MethodPost || r.URL.Path != path.Clean(configMaps) {
+				return 0
+			}
+			if !take {
+				find()
+			}
+			return http.StatusForbidden
+		}
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+roleNamed+"found}\n"+hook("it-fails", event))
+		h, _ := c.handler("reconcile")
+		h.in.settings.TakeOwnership = take
+		_, err := h.act(t.Context())
+		if is := c.get(roles + "found"); err == nil || !strings.Contains(err.Error(), "revision 1 was restored") || is == nil {
+			t.Errorf("takeOwnership %t: %v; %v", take, err, is)
 		}
 	}
 }
