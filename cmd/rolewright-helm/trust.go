@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/discovery"
@@ -262,7 +263,27 @@ func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
 	if err != nil {
 		return false, false, fmt.Errorf("%s: %w", describe(info), cause(err))
 	}
+	if of := h.otherObject(live); of != "" {
+		return false, true, foreign{fmt.Errorf("the release %s is that of %s, which owns %s; make an object with another name", h.name(), of, describe(info))}
+	}
 	return h.carriesMarks(live), true, nil
+}
+
+// foreign is the error of a release that is another object's.
+type foreign struct{ error }
+
+// otherObject is the object whose release this is, if it is one of another kind with the same name, and a chart of the same name: the
+// release's marks on what it has are no marks of this object.
+func (h *handler) otherObject(live runtime.Object) string {
+	obj, err := meta.Accessor(live)
+	if err != nil || h.trusted || obj.GetAnnotations()[annotationName] != h.name() {
+		return ""
+	}
+	of := metav1.GetControllerOf(obj)
+	if of == nil || of.Name != h.name() || h.refersToName(*of) {
+		return ""
+	}
+	return schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind().String() + " " + of.Name
 }
 
 func (h *handler) carriesMarks(live runtime.Object) bool {

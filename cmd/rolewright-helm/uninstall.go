@@ -26,6 +26,11 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}
 	last, err := h.removable(ctx, history)
+	if errors.As(err, new(foreign)) {
+		note("%v", err)
+		h.reports.event("Warning", "UnverifiedRelease", "Nothing is uninstalled: "+err.Error())
+		return result{}, nil
+	}
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}

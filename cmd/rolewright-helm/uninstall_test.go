@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -314,6 +317,25 @@ func TestUninstall_ChartRenamed(t *testing.T) {
 		if is := c.get(roles+"it") != nil; is != left {
 			t.Errorf("sealed %t: the ClusterRole is left: %t", sealed, is)
 		}
+	}
+}
+
+// An object of another kind with the name of one that has a release of the chart neither takes that over nor uninstalls it.
+func TestRelease_OfAnotherKind(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
+	c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+	c.change(configMaps+"it", func(is *unstructured.Unstructured) {
+		is.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "demo.example.com/v1", Kind: "Samovar", Name: "it", UID: "2", Controller: new(true)}})
+	})
+	before := maps.Clone(c.objects)
+	if _, _, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "the release it is that of Samovar.demo.example.com it, which owns ConfigMap ns/it") {
+		t.Error(err)
+	}
+	_, text, err := c.run("finalize")
+	if err != nil || !strings.Contains(text, "UnverifiedRelease") || !reflect.DeepEqual(c.objects, before) {
+		t.Errorf("%v\n%s\n%v", err, text, slices.Sorted(maps.Keys(c.objects)))
 	}
 }
 
