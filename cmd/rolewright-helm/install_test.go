@@ -212,6 +212,23 @@ func TestReconcile_TakenByOthers(t *testing.T) {
 	}
 }
 
+// The owners that others have added to a custom resource stay.
+func TestKeep_OwnersOfOthers(t *testing.T) {
+	c := newCluster(t)
+	const cup = "apiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n"
+	c.release(cup)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), cup)
+	const at = "/apis/cups.example.com/v1/namespaces/ns/cups/it"
+	c.change(at, func(is *unstructured.Unstructured) {
+		is.SetOwnerReferences(append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Cupboard", Name: "theirs", UID: "2"}}, is.GetOwnerReferences()...))
+	})
+	before := c.get(at).GetOwnerReferences()
+	_, text, err := c.run("reconcile")
+	if is := c.get(at).GetOwnerReferences(); err != nil || !reflect.DeepEqual(is, before) {
+		t.Errorf("%v\n%s\n%v", err, text, is)
+	}
+}
+
 // A definition that is there already does not hide that another one of its file cannot be made.
 func TestCRDs_OneThere(t *testing.T) {
 	definition := func(name string) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,6 +176,9 @@ func stored(obj runtime.Object) runtime.Object {
 
 // patchTo is what leads from the live object to its manifest.
 func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType, error) {
+	if err := keepOwners(info.Object, live); err != nil {
+		return nil, "", err
+	}
 	wanted, err := json.Marshal(stored(info.Object))
 	if err != nil {
 		return nil, "", err
@@ -188,12 +194,36 @@ func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType,
 		patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(wanted, wanted, is)
 		return patch, types.MergePatchType, err
 	}
-	meta, err := strategicpatch.NewPatchMetaFromStruct(typed)
+	fields, err := strategicpatch.NewPatchMetaFromStruct(typed)
 	if err != nil {
 		return nil, "", err
 	}
-	patch, err := strategicpatch.CreateThreeWayMergePatch(wanted, wanted, is, meta, true)
+	patch, err := strategicpatch.CreateThreeWayMergePatch(wanted, wanted, is, fields, true)
 	return patch, types.StrategicMergePatchType, err
+}
+
+// keepOwners adds to an object with an owner those that others have added to the live one: in the patch of a custom resource the list
+// replaces that one. Another controller would be one too many.
+func keepOwners(object, live runtime.Object) error {
+	obj, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	is, err := meta.Accessor(live)
+	own := obj.GetOwnerReferences()
+	if err != nil || len(own) == 0 {
+		return err
+	}
+	all := slices.DeleteFunc(is.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
+		return ref.UID != own[0].UID && ref.Controller != nil && *ref.Controller
+	})
+	if i := slices.IndexFunc(all, func(ref metav1.OwnerReference) bool { return ref.UID == own[0].UID }); i >= 0 {
+		all[i] = own[0]
+	} else {
+		all = append(all, own[0])
+	}
+	obj.SetOwnerReferences(all)
+	return nil
 }
 
 // stable is an object without what each write changes.
