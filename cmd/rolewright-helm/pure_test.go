@@ -178,7 +178,11 @@ func TestRender_Refusals(t *testing.T) {
 		want    string
 	}{
 		"kubeVersion": {v2.Chart{Metadata: &v2.Metadata{KubeVersion: ">=99.0.0"}}, false, "chart requires kubeVersion: >=99.0.0 which is incompatible with Kubernetes v1."},
-		"schema":      {v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"required": ["a"]}`)}, true, "the spec is not as values.schema.json of the chart wants it"},
+		"reference": {
+			v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"$ref": "http://127.0.0.1:1/a.json"}`)}, false,
+			"values.schema.json of the chart refers to a schema that cannot be loaded",
+		},
+		"schema": {v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"required": ["a"]}`)}, true, "the spec is not as values.schema.json of the chart wants it"},
 	} {
 		h := &handler{in: &input{}, config: action.NewConfiguration(), chart: &tt.chart, values: map[string]any{}}
 		h.config.Capabilities = common.DefaultCapabilities

@@ -83,6 +83,10 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 	}
 	values, _ := all["Values"].(common.Values)
 	if err := util.ValidateAgainstSchema(h.chart, values); err != nil {
+		if strings.Contains(err.Error(), `failing loading "http`) { // a text: Helm joins the errors of the charts below
+			// No refusal: it may be there the next time.
+			return rendered{}, fmt.Errorf("values.schema.json of the chart refers to a schema that cannot be loaded: %w", err)
+		}
 		return rendered{}, refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
 	}
 	render := engine.New(h.rest).RenderWithContext
