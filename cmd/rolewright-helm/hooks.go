@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,9 @@ func (w hookWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Du
 	err := w.Waiter.WatchUntilReady(resources, timeout)
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: the hook takes longer than this run may, and is not stopped; set a longer timeout in the watch", err)
 	}
 	client, clientErr := w.m.Factory.KubernetesClientSet()
 	if clientErr != nil {

@@ -35,7 +35,7 @@ func TestUpgrade_SlowHook(t *testing.T) {
 	_, err := h.act(ctx)
 	text, readErr := os.ReadFile(file)
 	c.try(readErr)
-	if err == nil || !strings.Contains(err.Error(), "revision 1 was restored") || !strings.Contains(string(text), "ReleaseRolledBack") {
+	if err == nil || !strings.Contains(err.Error(), "revision 1 was restored") || !strings.Contains(err.Error(), "set a longer timeout") || !strings.Contains(string(text), "ReleaseRolledBack") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
