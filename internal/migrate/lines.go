@@ -24,7 +24,7 @@ type lineRule struct {
 }
 
 // lineRules are the rules for lines of each sort of file.
-type lineRules struct{ tasks, content, run, manifest, metrics []lineRule }
+type lineRules struct{ tasks, content, run, manifest, metrics, hooks []lineRule }
 
 func newLineRules() lineRules {
 	tooLong := func(seconds string) bool {
@@ -59,6 +59,7 @@ func newLineRules() lineRules {
 		},
 		manifest: append(metrics, proxy),
 		metrics:  metrics,
+		hooks:    []lineRule{{chartHook, regexp.MustCompile(`["']?\bhelm\.sh/hook["']?:\s*["']?(?:pre|post)-\w+`), nil}},
 	}
 }
 

@@ -89,6 +89,32 @@ func TestPlan_MakesTheSmallestChange(t *testing.T) {
 	}
 }
 
+// Hooks of a chart are named where the watch does not say how long its runs may take.
+func TestRead_HooksOfCharts(t *testing.T) {
+	for timeout, want := range map[string]string{"": "[helm-charts/tea/templates/a.yaml 3 \"helm.sh/hook\": post-install]", ", timeout: 1h": "[]"} {
+		dir := t.TempDir()
+		must.Write(t, dir, map[string]string{
+			"watches.yaml":                       "- {version: v1, group: example.com, kind: Tea, chart: helm-charts/tea" + timeout + "}\n",
+			"helm-charts/tea/Chart.yaml":         "{apiVersion: v2, name: tea, version: 0.1.0}\n",
+			"helm-charts/tea/templates/a.yaml":   "metadata:\n  annotations:\n    \"helm.sh/hook\": post-install,post-upgrade\n    helm.sh/hook-weight: '1'\n",
+			"helm-charts/tea/templates/t/b.yaml": "metadata: {annotations: {helm.sh/hook: test}}\n",
+		})
+		r, err := Read(dir, known())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, d := range r.Differences {
+			if d.Rule == chartHook {
+				got = append(got, fmt.Sprint(d.File, " ", d.Line, " ", d.Text))
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("timeout %q: %v", timeout, got)
+		}
+	}
+}
+
 // TestRead_StaysInTheProject: what is not a file of the project is not opened, and said.
 func TestRead_StaysInTheProject(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
@@ -179,7 +205,7 @@ func FuzzPlan(f *testing.F) {
 	inMemory := func(t *testing.T, file string, compare func(*reporter, string), text string) Plan {
 		t.Helper()
 		r := newReporter(known())
-		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true, false}}
+		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true, false, false}}
 		compare(r, text)
 		p, err := r.plan(Safe)
 		if err != nil {

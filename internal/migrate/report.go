@@ -272,6 +272,9 @@ func printable(text string) string {
 // manifests compares the objects of a file.
 func (r *reporter) manifests(text string) {
 	r.lines.compare(r, r.lines.manifest, text)
+	if strings.Contains("/"+r.file, "/templates/") && slices.ContainsFunc(r.kinds, func(k kind) bool { return k.untimed }) {
+		r.lines.compare(r, r.lines.hooks, text)
+	}
 	if !strings.Contains(text, "kind:") {
 		return
 	}

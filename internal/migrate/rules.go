@@ -75,6 +75,7 @@ const (
 	impersonation = "RW627"
 	queueMetric   = "RW628"
 	assertion     = "RW629"
+	chartHook     = "RW630"
 	rescued       = "RW631"
 	requeue       = "RW632"
 	otherHosts    = "RW633"
@@ -239,6 +240,11 @@ func rulesOfContent() []Rule {
 			AnsibleOperator: "serves every process of the Pod",
 			Rolewright:      "wants the token of a run, which is in the kubeconfig that K8S_AUTH_KUBECONFIG names",
 			Switch:          "--proxy-anonymous", Do: "use the kubeconfig of the run",
+		},
+		{
+			ID: chartHook, Severity: Different, Title: "a hook of a chart has the time of its run",
+			Rolewright: "ends a run after 5 min, where helm-operator waits: the release has failed, and is rolled back or removed while the hook goes on; the next try deletes it and begins again",
+			Switch:     "timeout: 0s in the watch", Do: "timeout in the watch, longer than the slowest hooks take together",
 		},
 		{ID: otherWatch, Severity: Different, Title: "watches.yaml means something else", AnsibleOperator: "does not mind"},
 	}

@@ -28,6 +28,8 @@ type kind struct {
 	unmarked bool
 	// chart is true if it has releases of a chart.
 	chart bool
+	// untimed is true if it has, and the watch has no timeout.
+	untimed bool
 }
 
 // has tells whether a resource is that of the kind: a guess makes gatewaies of Gateway, and mailboxs of Mailbox.
@@ -124,7 +126,7 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	marked := value("markUnsafe")
 	chart := value("chart").Kind != 0
 	marks := marked.Kind == 0 && value("command").Kind == 0 && !chart // those have no templates of Ansible
-	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks, chart})
+	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks, chart, chart && value("timeout").Kind == 0})
 	if command := value("command"); command.Kind != 0 {
 		r.add(ownWatch, command.Line, gvk.Kind+": command")
 	}
