@@ -41,11 +41,7 @@ func run() int {
 		return exitFailed
 	}
 	defer reports.close()
-	h := &handler{in: in, reports: reports, timeout: defaultTimeout}
-	if deadline := in.Run.Deadline; deadline != nil {
-		h.deadline = *deadline
-		h.timeout = h.left()
-	}
+	h := newHandler(in, reports)
 	result, err := h.act(ctx)
 	var refused refusal
 	switch {
@@ -67,7 +63,17 @@ func run() int {
 	return 0
 }
 
-const defaultTimeout = 5 * time.Minute
+// unlimited is the time of a run without a deadline: Helm takes none for one of its own.
+const unlimited = 365 * 24 * time.Hour
+
+func newHandler(in *input, reports *reports) *handler {
+	h := &handler{in: in, reports: reports, timeout: unlimited}
+	if deadline := in.Run.Deadline; deadline != nil {
+		h.deadline = *deadline
+		h.timeout = h.left()
+	}
+	return h
+}
 
 // refusal is an error that another try does not help against: the object, the watch or the chart has
 // to change first.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
@@ -190,6 +191,14 @@ func TestRender_Refusals(t *testing.T) {
 		if refused := errors.As(err, new(refusal)); refused != tt.refused || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v, refused %t", name, err, refused)
 		}
+	}
+}
+
+// With timeout: 0s in the watch, hooks have no limit either, as with helm-operator.
+func TestLeft_WithoutTimeout(t *testing.T) {
+	t.Parallel()
+	if left := newHandler(&input{}, nil).left(); left < 24*time.Hour {
+		t.Error(left)
 	}
 }
 

@@ -162,6 +162,9 @@ func (c *decoding) chartOf(e *entry) {
 	if !given("timeout") {
 		w.Timeout = defaultChartTimeout
 	}
+	if !given("idleTimeout") {
+		w.IdleTimeout = 0 // Helm gives no sign of life while it waits for a hook
+	}
 	if w.Retry.Max == 0 {
 		w.Retry.Max = max(defaultChartRetryMax, w.Retry.Initial)
 	}

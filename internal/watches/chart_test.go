@@ -60,7 +60,7 @@ func TestLoad_Chart(t *testing.T) {
 	if o := c.OverrideValues; o["image"] != "registry.example.com/x" || o["count"] != "3" || o["upper"] != "A" || o["unset"] != "" || len(o) != 4 {
 		t.Errorf("overrideValues: %v", o)
 	}
-	if w.Content.Command.Path != program || *w.ReconcilePeriod != time.Minute || w.Timeout != 5*time.Minute || w.Retry.MaxAttempts != 0 ||
+	if w.Content.Command.Path != program || *w.ReconcilePeriod != time.Minute || w.Timeout != 5*time.Minute || w.IdleTimeout != 0 || w.Retry.MaxAttempts != 0 ||
 		w.Finalizer.Name != ChartFinalizer || w.Finalizer.Former != "uninstall-helm-release" || w.Finalizer.Content != w.Content || c.CRDs != CRDsCreate || c.MaxHistory != 10 {
 		t.Errorf("watch: %+v, chart %+v", w, c)
 	}

@@ -171,7 +171,7 @@ func runFields() []field[entry] {
 		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit. With a chart the default is 5m."},
 			limit(func(e *entry) *time.Duration { return &e.watch.Timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false,
-			"How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
+			"How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit. With a chart there is none by default."},
 			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout })},
 		{Field{"mode", typeString, "apply", false,
 			"Which runs change something: with apply all; with check none but finalizer runs, the others say what they would change; " +
