@@ -44,7 +44,7 @@ func concludeCheck(c *conditions, r Run) {
 
 // remove takes one of the added conditions away that says nothing any more.
 func (c *conditions) remove(kind string) {
-	if i, old := c.find(kind); i >= 0 && c.ours(old) {
+	if i, old := c.find(kind); i >= 0 && ours(old) {
 		c.list = append(append([]any(nil), c.list[:i]...), c.list[i+1:]...)
 	}
 }

@@ -2,8 +2,6 @@ package status
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -55,13 +53,12 @@ const (
 type conditions struct {
 	list       []any
 	generation int64
-	observed   int64 // by status.observedGeneration
 	now        string
 }
 
 func readConditions(st map[string]any, generation int64, now time.Time) *conditions {
 	list, _ := st["conditions"].([]any)
-	return &conditions{list: list, generation: generation, observed: integer(st["observedGeneration"]), now: now.UTC().Format(time.RFC3339)}
+	return &conditions{list: list, generation: generation, now: now.UTC().Format(time.RFC3339)}
 }
 
 func (c *conditions) find(kind string) (int, map[string]any) {
@@ -104,15 +101,12 @@ func (c *conditions) add(kind, value, reason, message string) {
 		"type": kind, "status": value, "reason": reason, "message": message,
 		"lastTransitionTime": c.now, "observedGeneration": c.generation,
 	}
-	if kind == Reconciling {
-		c.date()
-	}
 	i, old := c.find(kind)
 	if i < 0 {
 		c.list = append(c.list, next)
 		return
 	}
-	if !c.ours(old) {
+	if !ours(old) {
 		return
 	}
 	if t, ok := old["lastTransitionTime"]; ok && old["status"] == value {
@@ -123,29 +117,9 @@ func (c *conditions) add(kind, value, reason, message string) {
 	c.list = list
 }
 
-// ours tells whether a Ready, Reconciling, Stalled, Drifted or Looping condition was written by this package: it has a reason of ours,
-// the one mark that every CRD schema keeps. That may be a role's word, too, such as Waiting: where the schema keeps the generation of
-// Reconciling, ours has one, and what operator_sdk.util.k8s_status writes has none.
-func (c *conditions) ours(cond map[string]any) bool {
-	_, reconciling := c.find(Reconciling)
-	return isOurReason(cond) && (cond["observedGeneration"] != nil || reconciling["observedGeneration"] == nil)
-}
-
-// date gives the conditions of ours a generation that have none, before Reconciling has one: they were written while the schema of
-// the CRD did not keep it.
-func (c *conditions) date() {
-	c.list = slices.Clone(c.list)
-	for i, item := range c.list {
-		cond, _ := item.(map[string]any)
-		if slices.Contains([]string{Ready, Stalled, Drifted, Looping}, typeOf(cond)) && c.ours(cond) && cond["observedGeneration"] == nil {
-			cond = maps.Clone(cond)
-			cond["observedGeneration"] = cmp.Or(c.observed, c.generation)
-			c.list[i] = cond
-		}
-	}
-}
-
-func isOurReason(cond map[string]any) bool {
+// ours tells whether a Ready, Reconciling, Stalled, Drifted or Looping condition was written by
+// this package: by its reason, the one mark that every CRD schema keeps.
+func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
 	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWindow, reasonWaiting, reasonNoFinalizer,
@@ -176,12 +150,12 @@ func generationOf(ready, st map[string]any) int64 {
 	return cmp.Or(integer(ready["observedGeneration"]), integer(st["observedGeneration"]))
 }
 
-func (c *conditions) isOurType(cond map[string]any) bool {
+func isOurType(cond map[string]any) bool {
 	switch cond["type"] {
 	case Running, Successful, Failure:
 		return true
 	case Ready, Reconciling, Stalled, Drifted, Looping:
-		return c.ours(cond)
+		return ours(cond)
 	}
 	return false
 }
@@ -195,7 +169,7 @@ func IsOwn(st map[string]any) bool {
 	}
 	for _, item := range list {
 		cond, _ := item.(map[string]any)
-		if !(&conditions{list: list}).isOurType(cond) || met[cond["type"]] {
+		if !isOurType(cond) || met[cond["type"]] {
 			return false
 		}
 		met[cond["type"]] = true
@@ -250,7 +224,7 @@ func ended(st map[string]any) (result Result, generation int64) {
 	default:
 		return "", 0
 	}
-	if _, ready := c.find(Ready); ready != nil && c.ours(ready) {
+	if _, ready := c.find(Ready); ready != nil && ours(ready) {
 		generation = max(generationOf(ready, st), 0)
 	}
 	return result, generation

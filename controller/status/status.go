@@ -338,7 +338,7 @@ func Legacy(before, after map[string]any) map[string]any {
 		cond, _ := item.(map[string]any)
 		switch cond["type"] {
 		case Ready, Reconciling, Stalled, Drifted, Looping:
-			if (&conditions{list: items}).ours(cond) {
+			if ours(cond) {
 				continue
 			}
 		}
@@ -361,7 +361,7 @@ func Minimal(before, after map[string]any) map[string]any {
 	list, _ := clone(after)["conditions"].([]any)
 	const room = 120 // bytes of a message: enough for a task's name
 	for _, item := range list {
-		if cond, ok := item.(map[string]any); ok && (&conditions{list: list}).isOurType(cond) {
+		if cond, ok := item.(map[string]any); ok && isOurType(cond) {
 			if m := text(cond["message"]); len(m) > room {
 				cond["message"] = plaintext.Cut(m, room)
 			}

@@ -252,35 +252,6 @@ func TestConclude_KeepsForeignContent(t *testing.T) {
 	}
 }
 
-// A role's own condition stays also where its reason is a word of ours, as far as the schema keeps what tells them apart.
-func TestConclude_KeepsAConditionWithAReasonOfOurs(t *testing.T) {
-	for _, kept := range []bool{true, false} {
-		before := Begin(nil, Active{ID: someID, Generation: 1}, false, at(0))
-		c := readConditions(before, 1, at(0))
-		_, ready := c.find(Ready)
-		ready["status"], ready["reason"], ready["message"] = "False", reasonWaiting, "for the database, says the role"
-		delete(ready, "observedGeneration")
-		if _, reconciling := c.find(Reconciling); !kept {
-			delete(reconciling, "observedGeneration")
-		}
-		_, after := readConditions(Conclude(before, success(1), 0, at(2)), 1, at(2)).find(Ready)
-		if stays := after["reason"] == reasonWaiting; stays != kept {
-			t.Errorf("where the schema keeps the generation of conditions: %t, the role's condition stays: %t", kept, stays)
-		}
-	}
-}
-
-// What was written before the schema kept the generation of conditions is ours still when it does.
-func TestConclude_AfterTheSchemaKeepsGenerations(t *testing.T) {
-	before := Conclude(nil, success(1), 0, at(0))
-	for _, item := range before["conditions"].([]any) {
-		delete(item.(map[string]any), "observedGeneration")
-	}
-	run := Begin(before, Active{ID: someID, Generation: 1}, false, at(1)) // which leaves Ready as it was
-	_, ready := readConditions(Conclude(run, failure(1, 1), 0, at(2)), 1, at(2)).find(Ready)
-	must.Be(t, "Ready", "False", ready["status"])
-}
-
 func TestConclude_RecordReadsBack(t *testing.T) {
 	for name, run := range map[string]Run{
 		"success": success(7),
