@@ -62,7 +62,9 @@ make. The group is then charts, the version v1alpha1, and the kind the chart's n
 where none is given.
 
 Called again it writes nothing. Where a file exists with another text, the diff is
-shown and nothing is written, unless with --force.`,
+shown and nothing is written, unless with --force. An entry of the kind in
+watches.yaml is never changed: nothing is written where it has another role,
+playbook or chart, or no finalizer with --finalizer.`,
 		Example: `  rolewright create api --group cache --version v1alpha1 --kind Memcached
   rolewright create api --group web --version v1 --kind Site --role site --finalizer
   rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped

@@ -71,7 +71,7 @@ func TestKind_ListsHaveItOnce(t *testing.T) {
 	}
 	dir := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte("- version: v1\n  group: db.example.com\n  kind: App\n  role: app\n"), 0o600))
-	k := Kind{Project: Project{Domain: "example.com"}, Group: "db", Version: "v1", Kind: "App"}
+	k := Kind{Project: Project{Domain: "example.com"}, Group: "db", Version: "v1", Kind: "App", Role: "app"}
 	if has := must.Get(k.watched(dir))(t); !has {
 		t.Error("a watch in another order is not known")
 	}

@@ -16,7 +16,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"text/template"
 
@@ -292,15 +291,38 @@ func (k Kind) lists(dir string) ([]File, error) {
 	return files, nil
 }
 
-// watched tells whether watches.yaml has the kind.
+// watched tells whether watches.yaml has the kind. Its entry is people's own: one that runs something else than is asked
+// for is an error.
 func (k Kind) watched(dir string) (bool, error) {
 	root, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }).yaml("", "watches.yaml")
 	if err != nil || root == nil {
 		return false, err
 	}
-	return slices.ContainsFunc(root.Content, func(w *yaml.Node) bool {
-		return text(at(w, "group")) == k.FullGroup() && text(at(w, "version")) == k.Version && text(at(w, "kind")) == k.Kind
-	}), nil
+	for _, w := range root.Content {
+		if text(at(w, "group")) == k.FullGroup() && text(at(w, "version")) == k.Version && text(at(w, "kind")) == k.Kind {
+			return true, k.runBy(w)
+		}
+	}
+	return false, nil
+}
+
+// runBy says what the entry of watches.yaml has not that is asked for.
+func (k Kind) runBy(w *yaml.Node) error {
+	key, want := "role", k.Role
+	switch {
+	case k.Chart != nil:
+		key, want = "chart", path.Join(chartsDir, k.Chart.Name)
+	case k.Playbook != "":
+		key, want = "playbook", path.Clean(k.Playbook)
+	}
+	// The entry may have a whole path, such as that in the image.
+	if !strings.HasSuffix("/"+path.Clean(text(at(w, key))), "/"+want) {
+		return fmt.Errorf("watches.yaml:%d: %s is watched already, and not with %s: %s; change the entry by hand, or call this with what it has", w.Line, k.Kind, key, want)
+	}
+	if k.Finalizer && at(w, "finalizer") == nil {
+		return fmt.Errorf("watches.yaml:%d: %s is watched already, and without a finalizer: add it to the entry by hand", w.Line, k.Kind)
+	}
+	return nil
 }
 
 // sample is the file's name of the kind's sample.
