@@ -28,7 +28,8 @@ watches.yaml, the manifests below config/, and PROJECT, in the layout of
 operator-sdk. "create api" adds kinds to it.
 
 Called again it writes nothing. Where a file exists with another text, the diff is
-shown and nothing is written, unless with --force. A project with kinds that has
+shown and nothing is written, unless with --force; but README.md and .gitignore, as a
+new repository has them, stay as they are. A project with kinds that has
 neither Makefile nor Dockerfile, such as a copied example, gets what it lacks outside
 config; "rolewright generate manifests" writes the rest.
 

@@ -41,6 +41,24 @@ func TestInit_CompletesAProjectWithKinds(t *testing.T) {
 	}
 }
 
+// A repository that was made with a README.md and a .gitignore becomes a project, and keeps them.
+func TestInit_InANewRepository(t *testing.T) {
+	own := map[string]string{"README.md": "# Mine\n", ".gitignore": "*.swp\n"}
+	writeProject(t, own)
+	if code, _, stderr := invoke("rolewright", "init", "--name", "mine"); code != 0 {
+		t.Fatalf("code %d\n%s", code, stderr)
+	}
+	got := textsIn(t, ".")
+	for path, want := range own {
+		if got[path] != want {
+			t.Errorf("%s is %q, want %q", path, got[path], want)
+		}
+	}
+	if got["PROJECT"] == "" {
+		t.Error("there is no project")
+	}
+}
+
 // The image of an operator that runs commands alone has what they are made of, and no roles.
 func TestInit_ImageOfCommands(t *testing.T) {
 	writeProject(t, map[string]string{

@@ -153,6 +153,9 @@ func (p Project) Files() ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i, f := range files { // a repository that was made elsewhere has them
+		files[i].Yields = f.Path == "README.md" || f.Path == ".gitignore"
+	}
 	about, err := execute("files/csv.yaml", p)
 	if err != nil {
 		return nil, err

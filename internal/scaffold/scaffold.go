@@ -38,6 +38,8 @@ type File struct {
 	Replaces bool
 	// Link is where a symbolic link leads, in place of a text.
 	Link string
+	// Yields is true if what is there stays, whatever it is, unless with force.
+	Yields bool
 }
 
 // Change says what [Write] did with a file.
@@ -80,7 +82,7 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 	var differing []error
 	for _, f := range files {
 		target := filepath.FromSlash(f.Path)
-		if _, err := root.Lstat(target); f.Link != "" && err == nil { // whatever it is, it is people's own
+		if _, err := root.Lstat(target); err == nil && (f.Link != "" || f.Yields && !force) { // whatever it is, it is people's own
 			changes = append(changes, Change{f.Path, "unchanged"})
 			continue
 		}
