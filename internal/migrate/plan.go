@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/rolewright/rolewright/internal/content"
+	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/text"
 )
 
@@ -194,7 +193,7 @@ func (s Step) make(ctx context.Context, root *os.Root, r *repository) (hash stri
 			return
 		}
 		for _, f := range written {
-			if undo := replaceFile(root, f.Path, f.Old); undo != nil {
+			if undo := scaffold.Replace(root, f.Path, f.Old); undo != nil {
 				err = errors.Join(err, fmt.Errorf("the change of %s stays: %w", f.Path, undo))
 			}
 		}
@@ -207,7 +206,7 @@ func (s Step) make(ctx context.Context, root *os.Root, r *repository) (hash stri
 		if string(there) != f.Old {
 			return "", fmt.Errorf("%s was changed meanwhile: call it again", f.Path)
 		}
-		if err := replaceFile(root, f.Path, f.New); err != nil {
+		if err := scaffold.Replace(root, f.Path, f.New); err != nil {
 			return "", err
 		}
 		written = append(written, f)
@@ -216,21 +215,4 @@ func (s Step) make(ctx context.Context, root *os.Root, r *repository) (hash stri
 		return "", nil
 	}
 	return r.commit(ctx, s)
-}
-
-// replaceFile writes a file as a whole or not at all.
-func replaceFile(root *os.Root, path, text string) error {
-	path = filepath.FromSlash(path)
-	info, err := root.Lstat(path)
-	if err != nil {
-		return err
-	}
-	next := filepath.Join(filepath.Dir(path), ".rolewright-"+uuid.NewString())
-	if err := root.WriteFile(next, []byte(text), info.Mode().Perm()); err != nil {
-		return errors.Join(err, root.Remove(next))
-	}
-	if err := root.Rename(next, path); err != nil {
-		return errors.Join(err, root.Remove(next))
-	}
-	return nil
 }

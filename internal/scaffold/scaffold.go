@@ -19,6 +19,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/google/uuid"
 	"gopkg.in/yaml.v3"
 
 	unified "github.com/rolewright/rolewright/internal/text"
@@ -139,7 +140,28 @@ func write(root *os.Root, f File) error {
 	if f.Link != "" {
 		return root.Symlink(f.Link, target)
 	}
+	if info, err := root.Lstat(target); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0 {
+		return Replace(root, f.Path, f.Text)
+	}
 	return root.WriteFile(target, []byte(f.Text), 0o644)
+}
+
+// Replace writes a file that is there as a whole or not at all: a disk that is full takes nothing of it.
+func Replace(root *os.Root, path, text string) error {
+	path = filepath.FromSlash(path)
+	info, err := root.Lstat(path)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(filepath.Dir(path), ".rolewright-"+uuid.NewString())
+	if err = root.WriteFile(next, []byte(text), info.Mode().Perm()); err == nil {
+		err = root.Rename(next, path)
+	}
+	if err != nil {
+		_ = root.Remove(next) // the error is at hand
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // render executes the templates of a directory.

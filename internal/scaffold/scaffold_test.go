@@ -370,6 +370,20 @@ func TestWrite_IsAllOrNothing(t *testing.T) {
 	}
 }
 
+// A file that is there is replaced, and never written into: a disk that is full would leave half of it.
+func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
+	dir := t.TempDir()
+	file, second := filepath.Join(dir, "watches.yaml"), filepath.Join(dir, "second")
+	must.Do(t, errors.Join(os.WriteFile(file, []byte("old\n"), 0o600), os.Link(file, second)))
+	must.Get(Write(dir, []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false))(t)
+	if is, was := string(must.Get(os.ReadFile(file))(t)), string(must.Get(os.ReadFile(second))(t)); is != "new\n" || was != "old\n" {
+		t.Errorf("it is %q, and under its second name %q", is, was)
+	}
+	if all := must.Get(os.ReadDir(dir))(t); len(all) != 2 {
+		t.Errorf("there are %v", all)
+	}
+}
+
 // Where the second file cannot be written, the error names the first.
 func TestWrite_SaysWhatIsWritten(t *testing.T) {
 	_, err := Write(t.TempDir(), []File{{Path: "a", Text: "x"}, {Path: "a/b", Text: "x"}}, false)
