@@ -130,6 +130,7 @@ With manageStatus: false the status has no record of runs, or an old one. There 
 the run: "rolewright get runs -o name" shows its ID.`,
 		Example: "  rolewright cancel memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			run = runID(run)
 			if run != "" && uuid.Validate(run) != nil {
 				return usage(fmt.Errorf("--run %q is not the whole ID of a run", run))
 			}

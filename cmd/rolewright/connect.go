@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -228,8 +229,16 @@ func apiPort(pod corev1.Pod) (container string, port int32) {
 
 // run is the one whose ID begins so, if there is one only.
 func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error) {
-	err = r.get(ctx, "/runs/"+url.PathEscape(id), nil, &answer)
+	err = r.get(ctx, "/runs/"+url.PathEscape(runID(id)), nil, &answer)
 	return answer, err
+}
+
+// runID is the ID of a run, which "get runs -o name" prints with the word run before it.
+func runID(given string) string {
+	if id, named := strings.CutPrefix(given, "run/"); named && uuid.Validate(id) == nil {
+		return id
+	}
+	return given
 }
 
 // answerPatience is how long the operator may take for an answer: one that hangs still accepts connections.

@@ -46,7 +46,7 @@ found.`,
   rolewright describe run 8c51a3f0 -o json --server http://127.0.0.1:6791`,
 		Args: oneArgument("give the ID of a run, as rolewright get runs shows it, or an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, query := args[0], url.Values{}
+			id, query := runID(args[0]), url.Values{}
 			if strings.Contains(id, "/") {
 				if err := objectQuery(query, id); err != nil {
 					return err

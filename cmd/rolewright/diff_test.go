@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +91,44 @@ one         A      b      1      0        2.0s   2.0s      1m0s   40Mi
 	must.Be(t, "first of the runs", "3", sumUp(runs, byRun)[0].Run)
 }
 
+// Runs are found by the names that "get runs -o name" prints.
+func TestRuns_ByTheirNames(t *testing.T) {
+	const id = "72d6784c-71d4-43af-8ed1-9538a9411448"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path.Base(r.URL.EscapedPath()) {
+		case id:
+			_ = json.NewEncoder(w).Encode(api.Run{Run: history.Run{Brief: history.Brief{ID: id}}})
+		case "runs":
+			_ = json.NewEncoder(w).Encode(api.RunList{})
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	setKubeconfig(t)
+	for args, want := range map[string]int{
+		"describe run run/" + id: 0, "report run/" + id: 0, "diff run/" + id + " " + id: 0,
+		"cancel tea/green --run run/" + id: 3, // the ID is one, and there is no cluster
+		"describe run run/green":           5, // an object of a kind Run
+	} {
+		words := append([]string{"rolewright"}, strings.Fields(args)...)
+		if words[1] != "cancel" {
+			words = append(words, "--server", server.URL)
+		}
+		if code, _, stderr := invoke(words...); code != want {
+			t.Errorf("%s: code %d, want %d\n%s", args, code, want, stderr)
+		}
+	}
+}
+
+// setKubeconfig has commands find a cluster that does not answer.
+func setKubeconfig(t *testing.T) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config")
+	must.Do(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n"), 0o600))
+	t.Setenv("KUBECONFIG", config)
+}
+
 // top says where the runs that it sums up are not all.
 func TestTop_SaysWhoseRuns(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,9 +139,7 @@ func TestTop_SaysWhoseRuns(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(list)
 	}))
 	defer server.Close()
-	config := filepath.Join(t.TempDir(), "config")
-	must.Do(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n"), 0o600))
-	t.Setenv("KUBECONFIG", config)
+	setKubeconfig(t)
 	code, _, stderr := invoke("rolewright", "top", "--server", server.URL)
 	must.Be(t, "code", 0, code)
 	must.Be(t, "what is said", "This is the history of the replica pod-0, which holds 1 of 2 shards: each replica has its own.\n", stderr)

@@ -52,7 +52,7 @@ known. The keys of -o json are those of "rolewright once".`,
   rolewright replay /tmp/ansible-operator/runner/cache.example.com/v1/Memcached/default/a`,
 		Args:              oneArgument("give the ID of a run, its first characters, or its directory"),
 		ValidArgsFunction: onlyFirst(o.completeRuns),
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, runID(args[0])) },
 	}
 	fs := cmd.Flags()
 	bindRunnerRoot(fs, &o.root)
