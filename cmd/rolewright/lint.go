@@ -255,14 +255,18 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	}
 	there, err := os.ReadFile(d.File.Path)
 	if err == nil && string(there) != d.File.Text {
-		hint := "rolewright generate crd"
-		if len(d.Breaks) > 0 {
-			hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
-		}
-		found = append(found, lint.Finding{
+		f := lint.Finding{
 			Rule: lint.Stale, Severity: lint.Error, File: d.File.Path, Line: firstDifference(string(there), d.File.Text),
-			Message: "the CRD is not what the role's argument spec or defaults say", Hint: hint,
-		})
+			Message: "the CRD is not what the role's argument spec or defaults say", Hint: "rolewright generate crd",
+		}
+		if len(d.Breaks) > 0 {
+			f.Hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
+		}
+		if len(d.Breaks) > 0 && len(d.Guessed) > 0 { // as of a project of operator-sdk, whose CRD keeps any spec
+			f.Severity = lint.Warning
+			f.Hint = "rolewright generate argspec, and add to the argument spec what objects set beside the defaults: a CRD without it removes that; then " + f.Hint
+		}
+		found = append(found, f)
 	}
 	return found, nil
 }

@@ -102,6 +102,23 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 	}
 }
 
+// A CRD that keeps any spec, as those of operator-sdk, is right for a role without an argument spec: what a role has
+// defaults for is not all that objects set.
+func TestLint_KeepsAnOpenCRD(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GITHUB_ACTIONS", "")
+	must.Write(t, ".", map[string]string{"roles/web/tasks/main.yml": "[]\n", "roles/web/defaults/main.yml": "size: 1\n"})
+	for _, args := range []string{"init --name shop", "create api --group apps --version v1 --kind Web --crd-from none"} {
+		if code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
+	if code != 0 || !strings.Contains(stdout, "_webs.yaml:46: warning: the CRD is not what") || !strings.Contains(stdout, "    rolewright generate argspec, and add to") {
+		t.Errorf("code %d\n%s", code, stdout)
+	}
+}
+
 // TestLint_SpeaksTheFormsOfPipelines: a warning in each form, its exit code with
 // --strict, and a file that cannot be read.
 func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
