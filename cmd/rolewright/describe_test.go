@@ -98,18 +98,20 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// dev ends as exit-codes.md says where the cluster cannot be asked.
-func TestDev_WithoutAServer(t *testing.T) {
+// dev and test end as exit-codes.md says where the cluster cannot be asked.
+func TestDevAndTest_WithoutAServer(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // whose certificate the kubeconfig does not know
 	defer server.Close()
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	writeProject(t, map[string]string{
-		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: tea}\n", "roles/tea/tasks/main.yml": "",
+		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: tea}\n", "roles/tea/tasks/main.yml": "", "tests/green.yaml": "steps: [{apply: {apiVersion: example.com/v1, kind: Tea, metadata: {name: green}}}]\n",
 		"kubeconfig": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"" + server.URL + "\"}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n",
 	})
 	t.Setenv("KUBECONFIG", "kubeconfig")
-	if code, stdout, stderr := invoke("rolewright", "dev"); code != 3 || !strings.HasPrefix(stderr, "Error: connect to ") || strings.Contains(stdout, "is watched") {
-		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	for _, args := range []string{"dev", "test --current-cluster"} {
+		if code, stdout, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 3 || !strings.HasPrefix(stderr, "Error: connect to ") || strings.Contains(stdout, "is watched") {
+			t.Errorf("%s: code %d: %s%s", args, code, stdout, stderr)
+		}
 	}
 }
 

@@ -238,6 +238,9 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 	if err != nil {
 		return nil, unreachable(err)
 	}
+	if err := found.waitForServer(ctx, startPatience()); err != nil {
+		return nil, endOf(ctx, unreachable(err))
+	}
 	manifests, err := newApplier(found, nil)
 	if err != nil {
 		return nil, err
