@@ -59,7 +59,8 @@ archive that "helm package" makes. It is copied into helm-charts/. The CRD is ma
 of its values.schema.json, or of the types in its values.yaml; the sample names only
 what the chart has no value for; the permissions are those for what its templates
 make. The group is then charts, the version v1alpha1, and the kind the chart's name,
-where none is given.
+where none is given. With --force, a newer version of the chart is copied over the one
+that is there; what the newer one does not have is named, and stays.
 
 Called again it writes nothing. Where a file exists with another text, the diff is
 shown and nothing is written, unless with --force. An entry of the kind in
@@ -161,8 +162,11 @@ func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
 // files are those of the kind, and notes about them.
 func (o *createAPIOptions) files() (files []scaffold.File, notes []string, err error) {
 	if o.kind.Chart != nil {
+		for _, path := range o.kind.LeftOver(".") {
+			notes = append(notes, path+" is not in "+o.chart+": remove it, unless it is yours; it is part of each release")
+		}
 		files, err = o.kind.AllOfChart(".")
-		return files, nil, err
+		return files, notes, err
 	}
 	if files, notes, err = o.kind.All(".", o.from, extravars.ToSnake); err != nil {
 		return nil, nil, err

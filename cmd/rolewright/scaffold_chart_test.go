@@ -80,6 +80,23 @@ func TestScaffold_OfAChart(t *testing.T) {
 	}
 }
 
+// What a newer chart does not have any more is named: it stays in the copy, and would be released.
+func TestScaffold_OfANewerChart(t *testing.T) {
+	withChartProgram(t)
+	chart := writeChart(t)
+	t.Chdir(t.TempDir())
+	const old = "note: helm-charts/web-shop/templates/hook.yaml is not in "
+	for _, command := range []string{"init --plugins helm --name shop-operator", "create api --helm-chart " + chart} {
+		if code, _, stderr := invoke(append([]string{programName}, strings.Fields(command)...)...); code != 0 || strings.Contains(stderr, old) {
+			t.Fatal(stderr)
+		}
+	}
+	must.Do(t, os.Remove(filepath.Join(chart, "templates/hook.yaml")))
+	if code, _, stderr := invoke(programName, "create", "api", "--helm-chart", chart, "--force"); code != 0 || strings.Count(stderr, "note: ") != 1 || !strings.Contains(stderr, old) {
+		t.Errorf("code %d\n%s", code, stderr)
+	}
+}
+
 // A kind of a chart beside kinds of roles: the image gets the charts, and the program that runs them.
 func TestScaffold_AChartBesideARole(t *testing.T) {
 	withChartProgram(t)

@@ -3,6 +3,7 @@ package scaffold
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -32,6 +33,21 @@ func (k Kind) chartFiles() []File {
 		files = append(files, File{Path: path.Join(chartsDir, k.Chart.Name, f.Path), Text: string(f.Data)})
 	}
 	return files
+}
+
+// LeftOver are the files that the copy of the chart has of an earlier version of it.
+func (k Kind) LeftOver(dir string) (paths []string) {
+	name := path.Join(chartsDir, k.Chart.Name)
+	there, err := chartdir.Read(filepath.Join(dir, name))
+	if err != nil {
+		return nil // there is none, or what is wrong with it is said where it is used
+	}
+	for _, f := range there.Files {
+		if k.Chart.File(f.Path) == nil {
+			paths = append(paths, path.Join(name, f.Path))
+		}
+	}
+	return paths
 }
 
 // AllOfChart are the files of a kind of a chart, with its CRD and its sample.
