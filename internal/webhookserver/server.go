@@ -59,7 +59,7 @@ type Server struct {
 	// calls and conversions bound what is done at a time: who reaches the port needs no
 	// token to ask.
 	calls, conversions chan struct{}
-	// bodies is how many bytes of requests are in memory.
+	// bodies is how many bytes of reviews to convert are in memory.
 	bodies atomic.Int64
 }
 
@@ -70,8 +70,8 @@ const (
 	// may be: the API server asks for a whole page of a list at once.
 	maxConversions = 4
 	maxReview      = 64 << 20
-	// maxBodies is how many bytes of requests are in memory at a time. Who sends slowly takes
-	// little of it, and no place of those who have sent all.
+	// maxBodies is how many bytes of reviews are in memory at a time, also of those that are
+	// not sent to the end. Requests for admission are small: controller-runtime reads 7 MiB of one.
 	maxBodies = 4 * maxReview
 )
 
@@ -114,22 +114,18 @@ func (s *Server) Serve(ctx context.Context) error {
 // patience is how long the API server waits for a conversion.
 const patience = 30 * time.Second
 
-// errFull ends the reading of a request.
-var errFull = errors.New("the operator has no memory for more requests: try again")
+// errFull ends the reading of a review.
+var errFull = errors.New("the operator has no memory for more reviews: try again")
 
 // bound has a client send its request within patience, and take the answer in as much time
-// again, and bounds the size of the request, and that of all requests. Any client in the cluster
-// may send one. The request must be released.
-func (s *Server) bound(w http.ResponseWriter, r *http.Request) (release func()) {
+// again. Any client in the cluster may send one.
+func bound(w http.ResponseWriter) {
 	connection, now := http.NewResponseController(w), time.Now()
 	_ = connection.SetReadDeadline(now.Add(patience)) // where there is none, as in tests, nothing is slow
 	_ = connection.SetWriteDeadline(now.Add(2 * patience))
-	body := &counted{ReadCloser: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies}
-	r.Body = body
-	return func() { s.bodies.Add(-body.own) }
 }
 
-// counted is the body of a request, and counts what was read of it.
+// counted is the body of a review, and counts what was read of it.
 type counted struct {
 	io.ReadCloser
 
@@ -137,7 +133,7 @@ type counted struct {
 	own int64
 }
 
-// Read fails where too much of all requests was read.
+// Read fails where too much of all reviews was read.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.own += int64(n)
@@ -149,7 +145,7 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // answer runs the command that belongs to the path.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	defer s.bound(w, r)()
+	bound(w)
 	for _, h := range hooks.Hooks(s.Watches()) {
 		if h.Path == r.URL.Path {
 			(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
@@ -176,8 +172,10 @@ func enter(ctx context.Context, places chan struct{}) bool {
 func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	defer s.bound(w, r)()
-	body, err := io.ReadAll(r.Body)
+	bound(w)
+	sent := &counted{ReadCloser: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies}
+	defer func() { s.bodies.Add(-sent.own) }()
+	body, err := io.ReadAll(sent)
 	switch {
 	case errors.Is(err, errFull):
 		http.Error(w, "busy", http.StatusServiceUnavailable)

@@ -115,7 +115,7 @@ type round struct {
 // run has the replicas serve the objects, changes some, kills a replica each minute, and returns a row of the table.
 func (r *round) run() string {
 	r.t.Helper()
-	r.changes = minutes * r.n / 20
+	r.changes = max(minutes*r.n/20, 1)
 	_ = os.Remove(r.ledger) // of the round before
 	began := time.Now()
 	for range r.replicas {
