@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,19 +115,38 @@ func (p policy) matches() *admissionv1.MatchResources {
 // operator's own among them, can be written on an object that is older than a rule and breaks
 // it. The labels of the selector count, or an object could be made without them, unchecked,
 // and get them later. An object without a spec is let go when it is on its way out; of one with
-// a spec, the finalizer run gets no other spec than what was looked at.
+// a spec, the finalizer run gets no other spec than what was looked at. An object that leaves the
+// selector is let go, too: the API server would ask for one that was among its objects before.
 func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
 	changed := "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"
-	keys := slices.Collect(maps.Keys(selector.MatchLabels))
-	for _, e := range selector.MatchExpressions {
-		keys = append(keys, e.Key)
+	var selected []string
+	for _, r := range requirements(selector) {
+		changed += fmt.Sprintf(" || object.metadata.?labels[?%[1]q] != oldObject.metadata.?labels[?%[1]q]", r.Key)
+		label := fmt.Sprintf("object.metadata.?labels[?%q]", r.Key)
+		one := label + ".hasValue()"
+		if len(r.Values) > 0 {
+			one = fmt.Sprintf("(%s && %s.value() in [%s])", one, label, `"`+strings.Join(r.Values, `", "`)+`"`)
+		}
+		if r.Operator == metav1.LabelSelectorOpNotIn || r.Operator == metav1.LabelSelectorOpDoesNotExist {
+			one = "!" + one
+		}
+		selected = append(selected, one)
 	}
-	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		changed += fmt.Sprintf(" || object.metadata.?labels[?%[1]q] != oldObject.metadata.?labels[?%[1]q]", key)
-	}
-	return []admissionv1.MatchCondition{
+	all := []admissionv1.MatchCondition{
 		{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp) || has(object.spec) || has(oldObject.spec)"},
 		{Name: "spec-changed", Expression: changed},
 	}
+	if len(selected) > 0 {
+		all = append(all, admissionv1.MatchCondition{Name: "selected", Expression: strings.Join(selected, " && ")})
+	}
+	return all
+}
+
+// requirements are those of the selector, in order.
+func requirements(selector metav1.LabelSelector) []metav1.LabelSelectorRequirement {
+	all := slices.Clone(selector.MatchExpressions)
+	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
+		all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{selector.MatchLabels[key]}})
+	}
+	return all
 }

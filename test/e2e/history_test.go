@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,6 +232,13 @@ func TestHistory(t *testing.T) {
 		t.Errorf("top says\n%s", said)
 	}
 
+	testenv.Eventually(t, "the Event of the failed run", func(ctx context.Context) error {
+		list, err := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && !slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "the size is too large") }) {
+			err = errors.New("it is not there")
+		}
+		return err
+	})
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	must.Be(t, "path of the bundle is said", true, strings.Contains(tool(0, "support-bundle", "--file", bundle), bundle+"\n"))
 	if info := must.Get(os.Stat(bundle))(t); info.Mode().Perm() != 0o600 {
