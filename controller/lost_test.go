@@ -135,6 +135,26 @@ func TestLost_WhatARestoredStatusHadDoesNotCount(t *testing.T) {
 	must.Be(t, "runs", 2, exec.count())
 }
 
+// An end that the API server has refused for good counts for the next process, which does not run again.
+func TestLost_WhatNoStatusHadCounts(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir()}
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		return succeeded(), os.MkdirAll(req.Dir, 0o700)
+	}}
+	faulty := refusing(cfg, http.StatusBadRequest, func(req *http.Request) bool { return exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status") })
+	o := start(t, faulty, exec, opts)
+	is := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "the refusal is logged", func() bool { return strings.Contains(o.log(), "Status is refused") })
+	o.stop()
+	start(t, cfg, exec, opts)
+	awaitCondition(t, c, is, status.Ready, "True")
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+}
+
 // Runs that are lost again and again may be what the operator is killed for: they are put off, so that it gets to
 // other objects, and change nothing else of what the object is.
 func TestLost_AgainAndAgainIsPutOff(t *testing.T) {

@@ -76,6 +76,9 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 		r.logRefusal(s, err)
 		return nil
 	}
+	if err == nil {
+		r.store.NoteWritten(s.uid(), run.ID)
+	}
 	return err
 }
 

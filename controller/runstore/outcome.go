@@ -65,7 +65,7 @@ func (s *Store) note(dir string, o outcome) error {
 	return nil
 }
 
-// Written reports whether a status has had the end of a run, as [Store.Finish] notes.
+// Written reports whether a status has had the end of a run, as [Store.NoteWritten] notes.
 func (s *Store) Written(uid, run string) bool {
 	dir, err := s.Dir(uid, run)
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *Store) Written(uid, run string) bool {
 	return err == nil && o.Written
 }
 
-// noteWritten notes that the status has the end of a run.
-func (s *Store) noteWritten(uid, run string) {
+// NoteWritten notes that the status has the end of a run.
+func (s *Store) NoteWritten(uid, run string) {
 	dir, err := s.Dir(uid, run)
 	if err != nil {
 		return

@@ -174,11 +174,10 @@ func (s *Store) Create(uid, run string) (string, error) {
 	return dir, nil
 }
 
-// Finish is called when the end of a run is in the status. It keeps the object's
-// limits.
+// Finish is called when the end of a run is in the status, or never will be. It keeps
+// the object's limits.
 func (s *Store) Finish(uid, run string, keep Retention) {
 	if runner.IsID(run) {
-		s.noteWritten(uid, run)
 		s.finish(filepath.Base(s.Object(uid)), run, keep)
 	}
 }
