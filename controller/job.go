@@ -169,7 +169,7 @@ func (r *reconciler) endApart(ctx context.Context, s *scope, lost status.Active)
 	}
 	if left != s.memory.left {
 		s.log.Info("Nothing is run before the earlier run as a Job has ended", "left", left)
-		if r.writesStatus() {
+		if r.writesStatus() && lost.ID != "" {
 			lost.Waiting = short(left)
 			if shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {
 				return status.Begin(st, lost, s.deleting, r.now())

@@ -249,9 +249,12 @@ func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 // So it is where no status names the run.
 func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 	t.Parallel()
-	for _, executor := range []watches.Executor{watches.ExecutorJob, ""} {
+	for _, tt := range []struct {
+		executor watches.Executor
+		status   bool
+	}{{watches.ExecutorJob, false}, {"", false}, {watches.ExecutorJob, true}} {
 		cfg, _, w, _ := objectOfJobs(t)
-		w.Executor, w.ManageStatus = executor, false
+		w.Executor, w.ManageStatus = tt.executor, tt.status
 		exec, ended := &fakeExecutor{unclaimed: newUID()}, false
 		exec.left = func() string {
 			exec.mu.Lock()

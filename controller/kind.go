@@ -231,7 +231,9 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	part := func(run func(context.Context) error) {
 		wg.Go(func() { cancel(run(ctx)) })
 	}
-	s := &service{kind: k, r: r, ctl: ctl, kinds: kinds, part: part}
+	following, unfollow := context.WithCancel(context.WithoutCancel(ctx))
+	defer unfollow()
+	s := &service{kind: k, r: r, ctl: ctl, kinds: kinds, part: part, following: following}
 	for _, ns := range where.in { // before the controller starts, which waits for their objects
 		if err := s.begin(ctx, ns); err != nil {
 			cancel(err)
@@ -239,7 +241,10 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	}
 	part(func(ctx context.Context) error { return k.poll(ctx, res) })
 	part(func(ctx context.Context) error { return s.spread(ctx, where) })
-	part(ctl.Start)
+	part(func(ctx context.Context) error {
+		defer unfollow()
+		return ctl.Start(ctx) // returns after the last run
+	})
 	if r.referring != nil {
 		part(func(ctx context.Context) error { return r.referring.serve(ctx, k.opts.KindPollInterval) })
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +39,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	unclaimed := r.unclaimed(ctx, s)
 	if s.memory.lost == nil {
 		r.store.Settled(s.uid(), s.settings.retention())
-		if len(unclaimed) == 0 && (s.memory.left == "" || r.writesStatus()) {
+		if len(unclaimed) == 0 && s.memory.left == "" {
 			return nextPhase, nil
 		}
 	}
@@ -51,10 +52,8 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	}
 	s.memory.recall(r.record(s.object), r.now())
 	r.objects.with(s.key, func(e *entry) { e.ended(s.memory.last) })
-	if s.memory.lost == nil && r.writesStatus() {
-		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
-			r.forgetRun(id, s.uid())
-		}
+	if last := s.memory.last; s.memory.lost == nil && last != nil && slices.Contains(unclaimed, last.ID) {
+		r.forgetRun(last.ID, s.uid()) // the process that has recorded its end died before it removed its Job
 		if len(r.unclaimed(ctx, s)) < len(unclaimed) {
 			return lookAgain, nil // at the object as it is now
 		}
@@ -63,7 +62,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return after(time.Second), nil // another watch of the kind runs it
 	}
-	if s.memory.lost == nil { // no status names it
+	if s.memory.lost == nil { // no status names it, as where the CRD drops the record of runs
 		return r.endApart(ctx, s, status.Active{})
 	}
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {

@@ -113,6 +113,9 @@ type service struct {
 	kinds *caches
 	// part runs a function until the service ends, which it does when one of them returns.
 	part func(run func(context.Context) error)
+	// following ends after the last run: until then, runs hear of their objects' deletion and cancel, also while the
+	// kind or its shard is handed over.
+	following context.Context
 }
 
 // firstLists is how many first lists of objects are read at a time: the API server need not send the objects of forty kinds at
@@ -153,7 +156,7 @@ func (s *service) begin(ctx context.Context, namespace string) error {
 				is.WaitForCacheSync(first)
 			}
 		})
-		return is.Start(ctx)
+		return is.Start(s.following)
 	})
 	return nil
 }
@@ -162,7 +165,7 @@ func (s *service) begin(ctx context.Context, namespace string) error {
 // It ends no run: what is served goes on.
 func (s *service) spread(ctx context.Context, where reach) error {
 	for _, ns := range where.in {
-		if err := s.follow(ctx, ctx, ns); err != nil {
+		if err := s.follow(ctx, ns); err != nil {
 			return nil // ctx has ended
 		}
 	}
@@ -258,12 +261,11 @@ func (s *service) join(ctx context.Context, namespace string) error {
 	}
 	patience, cancel := context.WithTimeout(ctx, s.opts.KindPollInterval)
 	defer cancel()
-	return s.follow(ctx, patience, namespace)
+	return s.follow(patience, namespace)
 }
 
-// follow waits for the first list of the objects in a namespace, until patience ends, and has runs follow them until
-// ctx ends.
-func (s *service) follow(ctx, patience context.Context, namespace string) error {
+// follow waits for the first list of the objects in a namespace, until patience ends, and has runs follow them.
+func (s *service) follow(patience context.Context, namespace string) error {
 	found, _ := s.kinds.of.Load(namespace)
 	is := found.(cache.Cache)
 	informer, err := is.GetInformer(patience, s.r.newObject())
@@ -271,7 +273,7 @@ func (s *service) follow(ctx, patience context.Context, namespace string) error 
 		err = errors.New("no list yet")
 	}
 	if err == nil {
-		_, err = informer.AddEventHandler(s.r.watchObjects(ctx))
+		_, err = informer.AddEventHandler(s.r.watchObjects(s.following))
 	}
 	if err != nil {
 		return fmt.Errorf("list the objects in namespace %q: %w", namespace, err)
