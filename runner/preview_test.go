@@ -15,6 +15,7 @@ func TestRuns_KeepWhatNeedsNoProxy(t *testing.T) {
 		"in capitals":      {[]string{"HTTPS_PROXY=http://p", "NO_PROXY=.svc"}, []string{"NO_PROXY=.svc" + loopback, "no_proxy=.svc" + loopback}},
 		"in small letters": {[]string{"https_proxy=http://p", "no_proxy=.svc"}, []string{"NO_PROXY=.svc" + loopback, "no_proxy=.svc" + loopback}},
 		"both":             {[]string{"ALL_PROXY=http://p", "NO_PROXY=a", "no_proxy=b"}, []string{"NO_PROXY=a" + loopback, "no_proxy=b" + loopback}},
+		"of all":           {[]string{"HTTPS_PROXY=http://p", "NO_PROXY=*"}, []string{"no_proxy=*"}},
 		"neither":          {[]string{"HTTP_PROXY=http://p"}, []string{"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost"}},
 		"no web proxy":     {[]string{"HTTP_PROXY=", "NO_PROXY=.svc"}, nil},
 	} {

@@ -100,6 +100,9 @@ func Direct(environ []string) []string {
 	}
 	const capitals, small, loopback = "NO_PROXY", "no_proxy", "127.0.0.1,localhost"
 	no := func(first, second string) string {
+		if all := cmp.Or(Lookup(environ, first), Lookup(environ, second)); strings.TrimSpace(all) == "*" {
+			return all // Python knows it as the whole value only
+		}
 		return strings.TrimPrefix(cmp.Or(Lookup(environ, first), Lookup(environ, second))+","+loopback, ",")
 	}
 	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
