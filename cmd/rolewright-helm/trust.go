@@ -276,14 +276,24 @@ type foreign struct{ error }
 // release's marks on what it has are no marks of this object.
 func (h *handler) otherObject(live runtime.Object) string {
 	obj, err := meta.Accessor(live)
-	if err != nil || h.trusted || obj.GetAnnotations()[annotationName] != h.name() {
+	if err != nil || h.trusted {
 		return ""
 	}
-	of := metav1.GetControllerOf(obj)
-	if of == nil || of.Name != h.name() || h.refersToName(*of) {
+	owner, is := &h.in.Object, obj.GetAnnotations()
+	if is[annotationName] != h.name() || is[annotationNamespace] != owner.GetNamespace() {
 		return ""
 	}
-	return schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind().String() + " " + of.Name
+	kind := owner.GroupVersionKind().GroupKind().String()
+	if is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() { // no owner reference is possible on it, or it is to be kept
+		kind = cmp.Or(is[annotationOwnerType], kind)
+	}
+	if of := metav1.GetControllerOf(obj); of != nil && of.Name == h.name() {
+		kind = schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind().String()
+	}
+	if kind == owner.GroupVersionKind().GroupKind().String() {
+		return ""
+	}
+	return kind + " " + h.name()
 }
 
 func (h *handler) carriesMarks(live runtime.Object) bool {

@@ -320,22 +320,41 @@ func TestUninstall_ChartRenamed(t *testing.T) {
 	}
 }
 
-// An object of another kind with the name of one that has a release of the chart neither takes that over nor uninstalls it.
+// An object of another kind with the name of one that has a release of the chart neither takes that over nor uninstalls it; one of another
+// namespace has no such release.
 func TestRelease_OfAnotherKind(t *testing.T) {
-	c := newCluster(t)
-	c.release(chartOfTwo)
-	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
-	c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
-	c.change(configMaps+"it", func(is *unstructured.Unstructured) {
+	owned := func(is *unstructured.Unstructured) {
 		is.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "demo.example.com/v1", Kind: "Samovar", Name: "it", UID: "2", Controller: new(true)}})
-	})
-	before := maps.Clone(c.objects)
-	if _, _, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "the release it is that of Samovar.demo.example.com it, which owns ConfigMap ns/it") {
-		t.Error(err)
 	}
-	_, text, err := c.run("finalize")
-	if err != nil || !strings.Contains(text, "UnverifiedRelease") || !reflect.DeepEqual(c.objects, before) {
-		t.Errorf("%v\n%s\n%v", err, text, slices.Sorted(maps.Keys(c.objects)))
+	annotated := func(namespace string) func(is *unstructured.Unstructured) {
+		return func(is *unstructured.Unstructured) {
+			is.SetAnnotations(map[string]string{
+				annotationName: "it", annotationNamespace: namespace, annotationOwner: namespace + "/it", annotationOwnerType: "Samovar.demo.example.com",
+			})
+		}
+	}
+	for _, tt := range []struct {
+		at     string
+		change func(is *unstructured.Unstructured)
+		owns   string
+	}{
+		{configMaps + "it", owned, "ConfigMap ns/it"},
+		{roles + "it", annotated("ns"), "ClusterRole it"},
+		{roles + "it", func(is *unstructured.Unstructured) { annotated("other")(is); owned(is) }, ""},
+	} {
+		c := newCluster(t)
+		c.release(chartOfTwo)
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
+		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+		c.change(tt.at, tt.change)
+		before := maps.Clone(c.objects)
+		if _, _, err := c.run("reconcile"); err == nil || strings.Contains(err.Error(), "the release it is that of Samovar.demo.example.com it, which owns "+tt.owns) != (tt.owns != "") {
+			t.Error(err)
+		}
+		_, text, err := c.run("finalize")
+		if err != nil || !strings.Contains(text, "UnverifiedRelease") || reflect.DeepEqual(c.objects, before) != (tt.owns != "") {
+			t.Errorf("%v\n%s\n%v", err, text, slices.Sorted(maps.Keys(c.objects)))
+		}
 	}
 }
 
