@@ -173,10 +173,21 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 
 // repair removes the records of actions that a crash has cut short, and those of releases
 // that were never deployed: Helm would refuse to work with them. What such an action has made
-// is taken over by the next one, or goes. It returns the revision that is deployed then.
+// is taken over by the next one, or goes. Those of another object's release stay. It returns the revision that is deployed then.
 func (h *handler) repair(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
 	if h.check() {
 		return is, nil
+	}
+	history, err := h.history()
+	if err != nil {
+		return nil, err
+	}
+	of := history
+	if is != nil {
+		of = []*release.Release{is}
+	}
+	if err := h.own(history, of...); err != nil {
+		return nil, err
 	}
 	if is == nil {
 		if err := h.clear(wanted); err != nil {
@@ -187,8 +198,7 @@ func (h *handler) repair(ctx context.Context, is *release.Release, wanted string
 	if err := h.forget(func(status common.Status) bool { return status == common.StatusPendingRollback }); err != nil {
 		return nil, err
 	}
-	is, err := h.revert(ctx, is, wanted)
-	if err != nil {
+	if is, err = h.revert(ctx, is, wanted); err != nil {
 		return nil, err
 	}
 	return is, h.forget(common.Status.IsPending)

@@ -49,7 +49,7 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	install := action.NewInstall(h.config)
 	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
 	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
-	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}
+	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text(), labelKind: h.kind()}
 	if found || h.in.settings.TakeOwnership {
 		install.Labels[labelFound] = "true"
 	}
@@ -137,7 +137,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
-	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}, true
+	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text(), labelKind: h.kind()}, true
 	upgrade.ForceReplace, _ = h.in.annotated("upgrade-force", false)
 	options, stop := h.bounded(ctx)
 	defer stop()

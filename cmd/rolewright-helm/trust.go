@@ -89,7 +89,7 @@ func (h *handler) seal(is *release.Release, wanted rendered) error {
 	}
 	before := h.sealOf(is)
 	is.Manifest, is.Hooks = wanted.manifest, wanted.hooks
-	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: cmp.Or(is.Labels[labelSalt], rand.Text())})
+	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: cmp.Or(is.Labels[labelSalt], rand.Text()), labelKind: h.kind()})
 	if before != h.sealOf(is) || is.Info.Status != common.StatusDeployed { // else only the status lacks the seal
 		is.Info.Status = common.StatusDeployed
 		if err := h.config.Releases.Update(is); err != nil {
@@ -271,6 +271,44 @@ func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
 
 // foreign is the error of a release that is another object's.
 type foreign struct{ error }
+
+// labelKind is on each revision: the kind of the object that it was made for.
+const labelKind = "rolewright.dev/kind"
+
+// kind is a digest of the object's kind, which may be too long for a label.
+func (h *handler) kind() string {
+	sum := sha256.Sum256([]byte(h.in.Object.GroupVersionKind().GroupKind().String()))
+	return hex.EncodeToString(sum[:16])
+}
+
+// own returns an error if a release that is not trusted is another object's, as its records say, or the objects of some revisions do.
+func (h *handler) own(history []*release.Release, of ...*release.Release) error {
+	if h.trusted {
+		return nil
+	}
+	for _, rel := range history {
+		if kind := rel.Labels[labelKind]; kind != "" && kind != h.kind() {
+			return foreign{fmt.Errorf("the release %s is that of an object of another kind; make an object with another name", h.name())}
+		}
+	}
+	for _, rel := range of {
+		for _, document := range single(rel.Manifest) {
+			if readable(document) != nil {
+				continue
+			}
+			list, _, err := h.built(document)
+			if err != nil {
+				return fmt.Errorf("the manifest of revision %d: %w", rel.Version, cause(err))
+			}
+			for _, info := range list {
+				if _, _, err := h.ours(info); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
 
 // otherObject is the object whose release this is, if it is one of another kind with the same name, and a chart of the same name: the
 // release's marks on what it has are no marks of this object.

@@ -77,7 +77,9 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		case h.chartName != "" && !h.ofChart():
 			return nil, nil
 		default:
-			err = h.distrust(is, h.freshHooks(ctx, last))
+			if err = h.own(history); err == nil {
+				err = h.distrust(is, h.freshHooks(ctx, last))
+			}
 		}
 		if err == nil {
 			err = h.withNewer(is, history)

@@ -347,6 +347,7 @@ func TestRelease_OfAnotherKind(t *testing.T) {
 		c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
 		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
 		c.change(tt.at, tt.change)
+		c.after(chartOfTwo, "n", common.StatusPendingUpgrade)
 		before := maps.Clone(c.objects)
 		if _, _, err := c.run("reconcile"); err == nil || strings.Contains(err.Error(), "the release it is that of Samovar.demo.example.com it, which owns "+tt.owns) != (tt.owns != "") {
 			t.Error(err)
@@ -355,6 +356,34 @@ func TestRelease_OfAnotherKind(t *testing.T) {
 		if err != nil || !strings.Contains(text, "UnverifiedRelease") || reflect.DeepEqual(c.objects, before) != (tt.owns != "") {
 			t.Errorf("%v\n%s\n%v", err, text, slices.Sorted(maps.Keys(c.objects)))
 		}
+	}
+}
+
+// The records of a release tell whose it is where none of its objects is there, as when its installation has just begun.
+func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	if _, text, err := c.run("reconcile"); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	rel, err := h.last()
+	c.try(err)
+	rel.Info.Status = common.StatusPendingInstall
+	c.try(h.config.Releases.Update(rel))
+	delete(c.objects, configMaps+"it")
+	delete(c.objects, roles+"it")
+	c.change(itself, func(is *unstructured.Unstructured) {
+		delete(is.Object, "status")
+		is.SetKind("Samovar")
+	})
+	before := maps.Clone(c.objects)
+	if _, _, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "the release it is that of an object of another kind") {
+		t.Error(err)
+	}
+	if _, text, err := c.run("finalize"); err != nil || !strings.Contains(text, "UnverifiedRelease") || !reflect.DeepEqual(c.objects, before) {
+		t.Errorf("%v\n%s\n%v", err, text, slices.Sorted(maps.Keys(c.objects)))
 	}
 }
 
