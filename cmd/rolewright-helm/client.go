@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -184,12 +185,16 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 // the upgrade may not have made: what it takes over has the same marks.
 func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.ResourceList {
 	var left kube.ResourceList
-	var taken, found []string
+	var taken, found, unread []string
 	for _, info := range originals {
 		if targets.Get(info) == nil {
 			live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
 			switch {
-			case err != nil: // Helm leaves it
+			case apierrors.IsNotFound(err):
+				continue
+			case err != nil: // Helm, which reads it again, may delete it
+				unread = append(unread, describe(info)+": "+cause(err).Error())
+				continue
 			case h.otherRelease(live) != "":
 				taken = append(taken, describe(info))
 				continue
@@ -201,6 +206,7 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.Resour
 		left = append(left, info)
 	}
 	h.leave(taken, "Objects that leave the release are another one's since; they are left")
+	h.leave(unread, "Objects that leave the release cannot be read, and may be another one's since; they are left")
 	h.leave(found, "Objects that the failed upgrade may have found, and not made, are left")
 	return left
 }

@@ -99,6 +99,27 @@ func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
 	}
 }
 
+// What leaves the release, and cannot be read, may be another one's: it is not deleted unseen.
+func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Split(chartOfTwo, "---")[0])
+	read := 0
+	c.refuse = func(r *http.Request) int {
+		if r.Method != http.MethodGet || r.URL.Path != roles+"it" {
+			return 0
+		}
+		if read++; read > 1 {
+			return 0
+		}
+		return http.StatusServiceUnavailable
+	}
+	_, text, err := c.run("reconcile")
+	if err != nil || read == 0 || c.get(roles+"it") == nil || !strings.Contains(text, "cannot be read, and may be another one's since; they are left: ClusterRole it: ") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 const roleNamed = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
 
 // refusing refuses patches of the ConfigMap while it is true.
