@@ -159,7 +159,7 @@ func (h *handler) refersToName(ref metav1.OwnerReference) bool {
 func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	originals = m.h.withoutTaken(originals, targets)
 	if m.h.trusted {
-		return m.Client.Update(originals, targets, options...)
+		return m.update(originals, targets, options...)
 	}
 	for _, info := range originals {
 		target := targets.Get(info)
@@ -178,11 +178,20 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 		was.SetAnnotations(is.GetAnnotations())
 		was.SetFinalizers(is.GetFinalizers())
 	}
-	return m.Client.Update(originals, targets, options...)
+	return m.update(originals, targets, options...)
+}
+
+// update is Helm's, and keeps what it has made.
+func (m *marking) update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
+	result, err := m.Client.Update(originals, targets, options...)
+	if result != nil {
+		m.h.made = append(m.h.made, result.Created...)
+	}
+	return result, err
 }
 
 // withoutTaken are the originals without those that leave the release, and are another one's since; in a rollback, without those that
-// the upgrade may not have made: what it takes over has the same marks.
+// the upgrade may not have made: what it takes over has the same marks. What another run has made is not known.
 func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.ResourceList {
 	var left kube.ResourceList
 	var taken, found, unread []string
@@ -198,7 +207,7 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.Resour
 			case h.otherRelease(live) != "":
 				taken = append(taken, describe(info))
 				continue
-			case h.restoring && (h.in.settings.TakeOwnership || !h.carriesMarks(live)):
+			case h.restoring && (h.in.settings.TakeOwnership && h.made.Get(info) == nil || !h.carriesMarks(live)):
 				found = append(found, describe(info))
 				continue
 			}

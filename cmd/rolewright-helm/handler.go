@@ -38,6 +38,8 @@ type handler struct {
 	broken bool
 	// restoring is true during a rollback.
 	restoring bool
+	// made are the objects that Helm's updates have made, or tried to.
+	made kube.ResourceList
 	// chartName is the name in the label of what the release has; empty until it is known.
 	chartName string
 	chart     *v2.Chart

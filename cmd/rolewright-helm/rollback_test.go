@@ -65,7 +65,7 @@ func TestUpgrade_HookOfOthers(t *testing.T) {
 	}
 }
 
-// A rollback deletes nothing that the upgrade has found: what takeOwnership took over, and what others have made in the meantime.
+// A rollback deletes what the upgrade has made, and nothing that it has found: what takeOwnership took over, and what others have made in the meantime.
 func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
 	for _, take := range []bool{true, false} {
 		c := newCluster(t)
@@ -89,12 +89,15 @@ func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
 			}
 			return http.StatusForbidden
 		}
-		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+roleNamed+"found}\n"+hook("it-fails", event))
+		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+roleNamed+"found}\n"+roleNamed+"made}\n"+hook("it-fails", event))
 		h, _ := c.handler("reconcile")
 		h.in.settings.TakeOwnership = take
 		_, err := h.act(t.Context())
 		if is := c.get(roles + "found"); err == nil || !strings.Contains(err.Error(), "revision 1 was restored") || is == nil {
 			t.Errorf("takeOwnership %t: %v; %v", take, err, is)
+		}
+		if c.get(roles+"made") != nil {
+			t.Errorf("takeOwnership %t: what the upgrade has made is left", take)
 		}
 	}
 }
