@@ -244,7 +244,8 @@ func rulesOfContent() []Rule {
 		{
 			ID: chartHook, Severity: Different, Title: "a hook of a chart has the time of its run",
 			Rolewright: "ends a run after 5 min, where helm-operator waits: the release has failed, and is rolled back or removed while the hook goes on; the next try deletes it and begins again",
-			Switch:     "timeout: 0s in the watch", Do: "timeout in the watch, longer than the slowest hooks take together",
+			Switch:     "timeout: 0s and onChange: restart in the watch: a hook that never ends holds the object until it changes or the run is cancelled",
+			Do:         "timeout in the watch, longer than the slowest hooks take together",
 		},
 		{ID: otherWatch, Severity: Different, Title: "watches.yaml means something else", AnsibleOperator: "does not mind"},
 	}
