@@ -262,7 +262,7 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 		if len(d.Breaks) > 0 {
 			f.Hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
 		}
-		if len(d.Breaks) > 0 && len(d.Guessed) > 0 { // as of a project of operator-sdk, whose CRD keeps any spec
+		if d.WasOpen && len(d.Guessed) > 0 { // as of a project of operator-sdk, whose CRD keeps any spec
 			f.Severity = lint.Warning
 			f.Hint = "rolewright generate argspec, and add to the argument spec what objects set beside the defaults: a CRD without it removes that; then " + f.Hint
 		}

@@ -119,6 +119,23 @@ func TestLint_KeepsAnOpenCRD(t *testing.T) {
 	}
 }
 
+// A CRD that was made of the defaults is behind when they change.
+func TestLint_AClosedCRDOfDefaultsIsBehind(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GITHUB_ACTIONS", "")
+	must.Write(t, ".", map[string]string{"roles/web/tasks/main.yml": "[]\n", "roles/web/defaults/main.yml": "size: 1\n"})
+	for _, args := range []string{"init --name shop", "create api --group apps --version v1 --kind Web"} {
+		if code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	replaceIn(t, "roles/web/defaults/main.yml", "1", "small")
+	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
+	if code != 1 || !strings.Contains(stdout, " error: the CRD is not what") || strings.Contains(stdout, "generate argspec, and add to") {
+		t.Errorf("code %d\n%s", code, stdout)
+	}
+}
+
 // TestLint_SpeaksTheFormsOfPipelines: a warning in each form, its exit code with
 // --strict, and a file that cannot be read.
 func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {

@@ -147,9 +147,12 @@ func (k Kind) addVersion(old string) (string, error) {
 // merging brings a schema up to date.
 type merging struct{ breaks, kept []string }
 
+// keepsUnknown is the key of a schema that keeps what it does not name.
+const keepsUnknown = "x-kubernetes-preserve-unknown-fields"
+
 // owned are the keys of a schema that the options decide alone.
 func owned() []string {
-	return []string{"type", "format", "enum", "required", "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"}
+	return []string{"type", "format", "enum", "required", "x-kubernetes-int-or-string", keepsUnknown}
 }
 
 // merge changes old to what the options say, and keeps what they say nothing of.
@@ -237,7 +240,7 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 	if was != is && is != "" {
 		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, cmp.Or(was, "any"), is))
 	}
-	if keeps := "x-kubernetes-preserve-unknown-fields"; at(old, keeps) != nil && at(next, keeps) == nil {
+	if at(old, keepsUnknown) != nil && at(next, keepsUnknown) == nil {
 		m.breaks = append(m.breaks, path+": it kept what the schema does not name, and does not")
 	}
 	for _, rule := range values(at(next, validations), "rule") {

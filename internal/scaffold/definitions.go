@@ -111,6 +111,8 @@ type Definition struct {
 	Notes  []string
 	// Guessed is a note about fields that are made of defaults.
 	Guessed []string
+	// WasOpen tells whether the CRD that there is keeps what its schema of the spec does not name.
+	WasOpen bool
 }
 
 // kindOf is the kind of a watch; known is false if PROJECT has it not.
@@ -171,18 +173,20 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	if !w.SnakeCaseParameters {
 		variable = nil
 	}
-	variable.takeFields(options, k.specIn(old))
+	spec := k.specIn(old)
+	d.WasOpen = text(at(spec, keepsUnknown)) == "true"
+	variable.takeFields(options, spec)
 	s := newSchema(options, fixedVars(w), variable)
 	s.about = read.about()
 	if d.Sample, err = k.sampleText(s, options); err != nil {
 		return d, err
 	}
 	d.File.Path = k.Definition()
-	text, breaks, kept, err := k.definitionText(old, s)
+	written, breaks, kept, err := k.definitionText(old, s)
 	if err != nil {
 		return d, err
 	}
-	d.File.Text, d.Breaks, d.Notes = text, breaks, s.notes
+	d.File.Text, d.Breaks, d.Notes = written, breaks, s.notes
 	d.Guessed = guessed(read, source, filepath.Base(role), options)
 	d.noteSize()
 	for _, field := range kept {
