@@ -80,3 +80,16 @@ func TestKind_ListsHaveItOnce(t *testing.T) {
 		t.Error("another version is taken for the kind")
 	}
 }
+
+// A kind may have several watches with selectors: one of them has to run what is asked for.
+func TestKind_IsWatchedByOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Write(t, dir, map[string]string{"watches.yaml": "- {group: g, version: v1, kind: Tea, role: small}\n- {group: g, version: v1, kind: Tea, role: large}\n"})
+	for role, said := range map[string]string{"small": "", "large": "", "other": "watches.yaml:1: "} {
+		has, err := Kind{Group: "g", Version: "v1", Kind: "Tea", Role: role}.watched(dir)
+		if !has || (err == nil) != (said == "") || err != nil && !strings.HasPrefix(err.Error(), said) {
+			t.Errorf("%s: %t, %v", role, has, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -315,19 +316,24 @@ func (k Kind) lists(dir string) ([]File, error) {
 	return files, nil
 }
 
-// watched tells whether watches.yaml has the kind. Its entry is people's own: one that runs something else than is asked
-// for is an error.
+// watched tells whether watches.yaml has the kind. Its entries are people's own, several where they have selectors: that
+// none of them runs what is asked for is an error.
 func (k Kind) watched(dir string) (bool, error) {
 	root, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }).yaml("", "watches.yaml")
 	if err != nil || root == nil {
 		return false, err
 	}
+	var differs error
 	for _, w := range root.Content {
 		if text(at(w, "group")) == k.FullGroup() && text(at(w, "version")) == k.Version && text(at(w, "kind")) == k.Kind {
-			return true, k.runBy(w)
+			err := k.runBy(w)
+			if err == nil {
+				return true, nil
+			}
+			differs = cmp.Or(differs, err)
 		}
 	}
-	return false, nil
+	return differs != nil, differs
 }
 
 // runBy says what the entry of watches.yaml has not that is asked for.
