@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"text/template"
 
 	"github.com/google/uuid"
@@ -141,21 +142,34 @@ func write(root *os.Root, f File) error {
 	if f.Link != "" {
 		return root.Symlink(f.Link, target)
 	}
-	if info, err := root.Lstat(target); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0 {
-		return Replace(root, f.Path, f.Text)
-	}
-	return root.WriteFile(target, []byte(f.Text), 0o644)
+	return Replace(root, f.Path, f.Text)
 }
 
-// Replace writes a file that is there as a whole or not at all: a disk that is full takes nothing of it.
+// Replace writes a file. One that is there is written as a whole or not at all, with the permissions that it has: a disk
+// that is full takes nothing of it. Where no other file can take its place, it is written into.
 func Replace(root *os.Root, path, text string) error {
 	path = filepath.FromSlash(path)
-	info, err := root.Lstat(path)
-	if err != nil {
-		return err
+	if info, err := root.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0 {
+		err := exchange(root, path, text, info)
+		// The directory may be read-only, or the file a mount.
+		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
 	}
+	return root.WriteFile(path, []byte(text), 0o644)
+}
+
+// exchange puts a new file in the place of one.
+func exchange(root *os.Root, path, text string, was fs.FileInfo) error {
 	next := filepath.Join(filepath.Dir(path), ".rolewright-"+uuid.NewString())
-	if err = root.WriteFile(next, []byte(text), info.Mode().Perm()); err == nil {
+	err := root.WriteFile(next, []byte(text), was.Mode().Perm())
+	if st, ok := was.Sys().(*syscall.Stat_t); ok && err == nil {
+		_ = root.Chown(next, int(st.Uid), int(st.Gid)) // only root may: for others it is theirs
+	}
+	if err == nil {
+		err = root.Chmod(next, was.Mode().Perm()) // the umask has cut them
+	}
+	if err == nil {
 		err = root.Rename(next, path)
 	}
 	if err != nil {

@@ -374,7 +374,7 @@ func TestWrite_IsAllOrNothing(t *testing.T) {
 func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
 	dir := t.TempDir()
 	file, second := filepath.Join(dir, "watches.yaml"), filepath.Join(dir, "second")
-	must.Do(t, errors.Join(os.WriteFile(file, []byte("old\n"), 0o600), os.Link(file, second)))
+	must.Do(t, errors.Join(os.WriteFile(file, []byte("old\n"), 0o600), os.Chmod(file, 0o666), os.Link(file, second)))
 	must.Get(Write(dir, []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false))(t)
 	if is, was := string(must.Get(os.ReadFile(file))(t)), string(must.Get(os.ReadFile(second))(t)); is != "new\n" || was != "old\n" {
 		t.Errorf("it is %q, and under its second name %q", is, was)
@@ -382,6 +382,21 @@ func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
 	if all := must.Get(os.ReadDir(dir))(t); len(all) != 2 {
 		t.Errorf("there are %v", all)
 	}
+	if mode := must.Get(os.Stat(file))(t).Mode(); mode != 0o666 { // the umask has no part in it
+		t.Errorf("its mode is %v", mode)
+	}
+}
+
+// A file in a directory that is read-only is written all the same.
+func TestWrite_ReplacesAFileInPlace(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write into each directory")
+	}
+	dir := t.TempDir()
+	must.Do(t, errors.Join(os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte("old\n"), 0o600), os.Chmod(dir, 0o500)))
+	t.Cleanup(func() { must.Do(t, os.Chmod(dir, 0o700)) })
+	must.Get(Write(dir, []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false))(t)
+	must.Be(t, "text", "new\n", string(must.Get(os.ReadFile(filepath.Join(dir, "watches.yaml")))(t)))
 }
 
 // Where the second file cannot be written, the error names the first.
