@@ -3,6 +3,7 @@
 package webhookserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -59,8 +60,9 @@ type Server struct {
 	// calls and conversions bound what is done at a time: who reaches the port needs no
 	// token to ask.
 	calls, conversions chan struct{}
-	// bodies is how many bytes of reviews to convert are in memory.
-	bodies atomic.Int64
+	// bodies and questions are how many bytes of reviews to convert, and of requests for
+	// admission, are in memory: neither takes what the others need.
+	bodies, questions atomic.Int64
 }
 
 const (
@@ -71,8 +73,12 @@ const (
 	maxConversions = 4
 	maxReview      = 64 << 20
 	// maxBodies is how many bytes of reviews are in memory at a time, also of those that are
-	// not sent to the end. Requests for admission are small: controller-runtime reads 7 MiB of one.
+	// not sent to the end.
 	maxBodies = 4 * maxReview
+	// maxQuestions is the same of requests for admission, and maxQuestion what
+	// controller-runtime reads of one.
+	maxQuestions = 64 << 20
+	maxQuestion  = 7 << 20
 )
 
 // New returns a server that is not started.
@@ -114,8 +120,8 @@ func (s *Server) Serve(ctx context.Context) error {
 // patience is how long the API server waits for a conversion.
 const patience = 30 * time.Second
 
-// errFull ends the reading of a review.
-var errFull = errors.New("the operator has no memory for more reviews: try again")
+// errFull ends the reading of a request.
+var errFull = errors.New("the operator has no memory for more requests: try again")
 
 // bound has a client send its request within patience, and take the answer in as much time
 // again. Any client in the cluster may send one.
@@ -125,37 +131,64 @@ func bound(w http.ResponseWriter) {
 	_ = connection.SetWriteDeadline(now.Add(2 * patience))
 }
 
-// counted is the body of a review, and counts what was read of it.
+// counted is the body of a request, and counts what was read of it.
 type counted struct {
-	io.ReadCloser
+	io.Reader
 
-	all *atomic.Int64
-	own int64
+	all  *atomic.Int64
+	most int64
+	own  int64
 }
 
-// Read fails where too much of all reviews was read.
+// Read fails where too much of all requests was read.
 func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
+	n, err := c.Reader.Read(p)
 	c.own += int64(n)
-	if c.all.Add(int64(n)) > maxBodies {
+	if c.all.Add(int64(n)) > c.most {
 		return n, errFull
 	}
 	return n, err
 }
+
+// take returns the whole body, until giveBack. The client is told where it is not ok.
+func (c *counted) take(w http.ResponseWriter) (body []byte, ok bool) {
+	body, err := io.ReadAll(c)
+	switch {
+	case errors.Is(err, errFull):
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case err != nil:
+		http.Error(w, "the request cannot be read", http.StatusBadRequest)
+	}
+	return body, err == nil
+}
+
+func (c *counted) giveBack() { c.all.Add(-c.own) }
 
 // answer runs the command that belongs to the path.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	bound(w)
 	for _, h := range hooks.Hooks(s.Watches()) {
 		if h.Path == r.URL.Path {
-			(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
-				return s.ask(ctx, h, req)
-			})}).ServeHTTP(w, r)
+			s.admit(w, r, h)
 			return
 		}
 	}
 	// Of a 404, the API server would not pass on the text.
 	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file, and delete what is not in it", http.StatusNotImplemented)
+}
+
+// admit runs the command of the hook.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, h hooks.Hook) {
+	sent := &counted{Reader: io.LimitReader(r.Body, maxQuestion), all: &s.questions, most: maxQuestions}
+	defer sent.giveBack()
+	body, ok := sent.take(w)
+	if !ok {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+		return s.ask(ctx, h, req)
+	})}).ServeHTTP(w, r)
 }
 
 // enter waits for a place; false if the client has gone.
@@ -173,15 +206,10 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	bound(w)
-	sent := &counted{ReadCloser: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies}
-	defer func() { s.bodies.Add(-sent.own) }()
-	body, err := io.ReadAll(sent)
-	switch {
-	case errors.Is(err, errFull):
-		http.Error(w, "busy", http.StatusServiceUnavailable)
-		return
-	case err != nil:
-		http.Error(w, "the request cannot be read", http.StatusBadRequest)
+	sent := &counted{Reader: http.MaxBytesReader(w, r.Body, maxReview), all: &s.bodies, most: maxBodies}
+	defer sent.giveBack()
+	body, ok := sent.take(w)
+	if !ok {
 		return
 	}
 	answer, code := s.reviewed(ctx, body)

@@ -2,6 +2,7 @@ package webhookserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -138,6 +139,25 @@ func TestConvert_SlowClientsTakeNoPlace(t *testing.T) {
 	s.bodies.Store(maxBodies)
 	must.Be(t, "without memory", http.StatusServiceUnavailable, code())
 	must.Be(t, "bytes in memory", int64(maxBodies), s.bodies.Load())
+}
+
+// What requests for admission take of the memory is bounded apart from conversions, and given back.
+func TestAnswer_BoundsTheMemoryOfRequests(t *testing.T) {
+	t.Parallel()
+	w := watches.Watch{GVK: schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"}, Webhooks: watches.Webhooks{Validate: []watches.Validation{{Call: watches.Call{Command: &watches.Command{Path: "/absent"}}}}}}
+	s := New(Options{Watches: func() []watches.Watch { return []watches.Watch{w} }, Log: logr.Discard()})
+	ask := func() *httptest.ResponseRecorder {
+		a := httptest.NewRecorder()
+		s.answer(a, httptest.NewRequestWithContext(t.Context(), http.MethodPost, hooks.Hooks(s.Watches())[0].Path, strings.NewReader("{}")))
+		return a
+	}
+	s.bodies.Store(maxBodies)
+	must.Be(t, "beside conversions", http.StatusOK, ask().Code) // of controller-runtime, which wants another type of content
+	must.Be(t, "bytes in memory", int64(0), s.questions.Load())
+	s.questions.Store(maxQuestions)
+	a := ask()
+	must.Be(t, "without memory", "503 "+errFull.Error()+"\n", fmt.Sprint(a.Code, " ", a.Body))
+	must.Be(t, "bytes in memory", int64(maxQuestions), s.questions.Load())
 }
 
 func hasSeries(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels) bool {
