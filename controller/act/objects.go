@@ -61,7 +61,7 @@ func (f Objects) Act(ctx context.Context, o history.Object, asked page.Asked) (c
 		return false, fmt.Errorf("another object has the name now: %w", page.ErrChanged)
 	}
 	changes, _ := action(obj)
-	if active := controller.Summarize(obj, time.Now()).Active; do == "cancel" && asked.Run != "" && active != nil && active.ID != asked.Run {
+	if is := controller.Summarize(obj, time.Now()); do == "cancel" && is.Active != nil && ended(is, asked.Run) {
 		return false, fmt.Errorf("run %.8s has ended, and another one is in progress: %w", asked.Run, page.ErrChanged)
 	}
 	if len(changes) == 0 {

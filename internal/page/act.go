@@ -2,11 +2,14 @@ package page
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rolewright/rolewright/internal/history"
 )
 
 // action is what a reader may ask for on the page of an object. Done and Idle say what has come
@@ -56,7 +59,10 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	o := runs[0].Object
-	changed, err := s.Act(r.Context(), o, Asked{Do: actions()[at].Do, UID: r.PostForm.Get("uid"), Run: r.PostForm.Get("run")})
+	asked, changed := Asked{Do: actions()[at].Do, UID: r.PostForm.Get("uid"), Run: r.PostForm.Get("run")}, false
+	if err = stale(runs, asked); err == nil {
+		changed, err = s.Act(r.Context(), o, asked)
+	}
 	if err != nil {
 		s.show(w, r, func(r *http.Request) (view, error) {
 			v, failed := s.object(r)
@@ -77,6 +83,17 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	}
 	back := view{Base: s.Base}.Link("object", "group", o.Group, "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, came, actions()[at].Do)
 	http.Redirect(w, r, back, http.StatusSeeOther)
+}
+
+// stale is an error where the run to cancel has ended, and another one is in progress. The status
+// does not tell for certain: with manageStatus: false, it may have an old record of runs.
+func stale(runs []history.Brief, asked Asked) error {
+	ended := func(r history.Brief) bool { return r.ID == asked.Run && !r.Finished.IsZero() }
+	inProgress := func(r history.Brief) bool { return r.Finished.IsZero() }
+	if asked.Do == "cancel" && slices.ContainsFunc(runs, ended) && slices.ContainsFunc(runs, inProgress) {
+		return fmt.Errorf("run %.8s has ended, and another one is in progress: %w", asked.Run, ErrChanged)
+	}
+	return nil
 }
 
 // codeOf is that of the API server's answer, where it refuses.

@@ -65,8 +65,10 @@ func TestPage_Acts(t *testing.T) {
 		must.Be(t, do, []string{"303", runs.Base + "object?did=" + do + "&" + addressOf(run.Object), do + "-u-r g/v1/Web shop/shop"}, append([]string{fmt.Sprint(a.Code), a.Header.Get("Location")}, asked...))
 		asked = nil
 	}
+	a := post(t, server, at, "do=cancel&run="+run.ID, nil)
+	must.Be(t, "code and calls for a run that has ended before the one in progress", "409 []", fmt.Sprint(a.Code, " ", asked))
 	changed = false
-	a := post(t, server, at, "do=resume", nil)
+	a = post(t, server, at, "do=resume", nil)
 	shown = plain(get(t, server, strings.TrimPrefix(a.Header.Get("Location"), runs.Base), nil).Body)
 	if !strings.Contains(shown, "The object was not suspended.") {
 		t.Errorf("what came of nothing is not said:\n%s", shown)
