@@ -156,7 +156,7 @@ func (s *service) begin(ctx context.Context, namespace string) error {
 				is.WaitForCacheSync(first)
 			}
 		})
-		return is.Start(s.following)
+		return is.Start(s.following) //nolint:contextcheck // it ends later than ctx
 	})
 	return nil
 }
@@ -273,7 +273,7 @@ func (s *service) follow(patience context.Context, namespace string) error {
 		err = errors.New("no list yet")
 	}
 	if err == nil {
-		_, err = informer.AddEventHandler(s.r.watchObjects(s.following))
+		_, err = informer.AddEventHandler(s.r.watchObjects(s.following)) //nolint:contextcheck // as above
 	}
 	if err != nil {
 		return fmt.Errorf("list the objects in namespace %q: %w", namespace, err)
