@@ -288,7 +288,7 @@ func (h *handler) own(history []*release.Release, of ...*release.Release) error 
 	}
 	for _, rel := range history {
 		if kind := rel.Labels[labelKind]; kind != "" && kind != h.kind() {
-			return foreign{fmt.Errorf("the release %s is that of an object of another kind; make an object with another name", h.name())}
+			return foreign{fmt.Errorf("the release %s is that of an object of another kind; make an object with another name, or delete the Secrets sh.helm.release.v1.%s.v* if that one is gone", h.name(), h.name())}
 		}
 	}
 	for _, rel := range of {
@@ -322,7 +322,7 @@ func (h *handler) otherObject(live runtime.Object) string {
 		return ""
 	}
 	kind := owner.GroupVersionKind().GroupKind().String()
-	if is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() { // no owner reference is possible on it, or it is to be kept
+	if !kept(obj) && is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() { // what is kept outlives its owner
 		kind = cmp.Or(is[annotationOwnerType], kind)
 	}
 	if of := metav1.GetControllerOf(obj); of != nil && of.Name == h.name() {

@@ -359,6 +359,21 @@ func TestRelease_OfAnotherKind(t *testing.T) {
 	}
 }
 
+// What is to be kept outlives the object that it was made for, and says of no other one that it is foreign.
+func TestRelease_KeptOfAnotherKind(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
+	c.change(roles+"it", func(is *unstructured.Unstructured) {
+		is.SetAnnotations(map[string]string{
+			annotationName: "it", annotationNamespace: "ns", annotationOwner: "ns/it", annotationOwnerType: "Samovar.demo.example.com", annotationPolicy: "keep",
+		})
+	})
+	if _, text, err := c.run("reconcile"); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 // The records of a release tell whose it is where none of its objects is there, as when its installation has just begun.
 func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
 	c := newCluster(t)
