@@ -13,17 +13,13 @@ import (
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -279,36 +275,6 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 		}
 		before = err
 	}
-}
-
-// newCache has the objects of one namespace, or of all. fails is called when their list or watch has.
-func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cache, error) {
-	opts := cache.Options{
-		HTTPClient: k.http,
-		Scheme:     k.scheme,
-		Mapper:     k.mapper(res),
-		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
-			fails()
-			k.listFails(ctx, r, err)
-		},
-		DefaultTransform: trim(k.watch.GVK, ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
-	}
-	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
-		// With a finalizer, an object that ceases to match has to stay in view:
-		// it may be deleted later, and waits for us then.
-		opts.DefaultLabelSelector = k.watchers.claims[k.claim].Selector
-	}
-	if namespace != metav1.NamespaceAll {
-		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
-	}
-	if k.shard != nil {
-		opts.NewInformer = k.shard.informer
-	}
-	c, err := cache.New(k.cfg, opts)
-	if err != nil {
-		return nil, fmt.Errorf("cache for %s: %w", k.watch.GVK, err)
-	}
-	return c, nil
 }
 
 func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {

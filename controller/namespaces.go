@@ -20,6 +20,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rolewright/rolewright/controller/reference"
 )
 
 var (
@@ -279,4 +281,34 @@ func (s *service) follow(patience context.Context, namespace string) error {
 		return fmt.Errorf("list the objects in namespace %q: %w", namespace, err)
 	}
 	return nil
+}
+
+// newCache has the objects of one namespace, or of all. fails is called when their list or watch has.
+func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cache, error) {
+	opts := cache.Options{
+		HTTPClient: k.http,
+		Scheme:     k.scheme,
+		Mapper:     k.mapper(res),
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			fails()
+			k.listFails(ctx, r, err)
+		},
+		DefaultTransform: trim(k.watch.GVK, ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+	}
+	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
+		// With a finalizer, an object that ceases to match has to stay in view:
+		// it may be deleted later, and waits for us then.
+		opts.DefaultLabelSelector = k.watchers.claims[k.claim].Selector
+	}
+	if namespace != metav1.NamespaceAll {
+		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	if k.shard != nil {
+		opts.NewInformer = k.shard.informer
+	}
+	c, err := cache.New(k.cfg, opts)
+	if err != nil {
+		return nil, fmt.Errorf("cache for %s: %w", k.watch.GVK, err)
+	}
+	return c, nil
 }
