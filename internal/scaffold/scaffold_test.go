@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 	gvk "k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -389,14 +391,27 @@ func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
 
 // A file in a directory that is read-only is written all the same.
 func TestWrite_ReplacesAFileInPlace(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may write into each directory")
-	}
+	const other = 65534 // root may write into each directory
 	dir := t.TempDir()
-	must.Do(t, errors.Join(os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte("old\n"), 0o600), os.Chmod(dir, 0o500)))
+	file := filepath.Join(dir, "watches.yaml")
+	must.Do(t, errors.Join(os.WriteFile(file, []byte("old\n"), 0o600), os.Chmod(dir, 0o500)))
 	t.Cleanup(func() { must.Do(t, os.Chmod(dir, 0o700)) })
-	must.Get(Write(dir, []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false))(t)
-	must.Be(t, "text", "new\n", string(must.Get(os.ReadFile(filepath.Join(dir, "watches.yaml")))(t)))
+	if os.Geteuid() == 0 {
+		must.Do(t, errors.Join(os.Chown(dir, other, other), os.Chown(file, other, other)))
+	}
+	t.Chdir(dir) // what is above is not for others
+	was, written := must.Get(os.Stat(file))(t), make(chan error)
+	go func() {
+		runtime.LockOSThread() // it ends with this goroutine
+		if os.Geteuid() == 0 {
+			_, _ = unix.SetfsuidRetUid(other) // the file would be replaced
+		}
+		_, err := Write(".", []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false)
+		written <- err
+	}()
+	must.Do(t, <-written)
+	must.Be(t, "text", "new\n", string(must.Get(os.ReadFile(file))(t)))
+	must.Be(t, "the same file", true, os.SameFile(was, must.Get(os.Stat(file))(t)))
 }
 
 // Where the second file cannot be written, the error names the first.
