@@ -132,7 +132,7 @@ the run: "rolewright get runs -o name" shows its ID.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run = runID(run)
 			if run != "" && uuid.Validate(run) != nil {
-				return usage(fmt.Errorf("--run %q is not the whole ID of a run", run))
+				return usage(fmt.Errorf("--run %q is not the whole ID of a run: \"rolewright get runs -o name\" shows it", run))
 			}
 			_, objects, err := o.act(cmd, args, act.Cancel(run))
 			if err == nil && len(objects) == 0 {
