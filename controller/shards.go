@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,9 @@ type Shard struct {
 	Name string
 	// Has reports whether an object is of the shard.
 	Has func(types.UID) bool
+	// Selector asks the API server for the objects of the shard only, as [metav1.ListOptions]
+	// say of shardSelector; without it, for all.
+	Selector string
 }
 
 // ofShard names what there is of a kind in each shard; nil is all objects.
@@ -128,16 +132,16 @@ func (r *reconciler) foreign(uid types.UID) bool {
 
 // informer is what keeps the objects of a kind up to date that are of the shard, and no others.
 func (s *Shard) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-	return toolscache.NewSharedIndexInformer(share(toolscache.ToListerWatcherWithContext(lw), s.Has), of, resync, by)
+	return toolscache.NewSharedIndexInformer(s.share(toolscache.ToListerWatcherWithContext(lw)), of, resync, by)
 }
 
-// share lists and watches the objects of a shard, those that has is true for. The API server knows no shards: what is of
-// others is dropped as it comes. The UID of an object never changes, so that none comes or
-// goes but with its creation and its deletion.
-func share(all toolscache.ListerWatcherWithContext, has func(types.UID) bool) *toolscache.ListWatch {
+// share lists and watches the objects of the shard. An API server without the feature
+// ShardedListAndWatch sends those of all shards; what is of others is dropped as it comes. The
+// UID of an object never changes, so that none comes or goes but with its creation and its deletion.
+func (s *Shard) share(all toolscache.ListerWatcherWithContext) *toolscache.ListWatch {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			is, err := all.ListWithContext(ctx, options)
+			is, err := selected(s.Selector, options, func(o metav1.ListOptions) (runtime.Object, error) { return all.ListWithContext(ctx, o) })
 			if err != nil {
 				return nil, err
 			}
@@ -145,19 +149,31 @@ func share(all toolscache.ListerWatcherWithContext, has func(types.UID) bool) *t
 			if !ok {
 				return nil, fmt.Errorf("a list of a shard is a %T", is)
 			}
-			list.Items = slices.DeleteFunc(list.Items, func(obj unstructured.Unstructured) bool { return !has(obj.GetUID()) })
+			list.Items = slices.DeleteFunc(list.Items, func(obj unstructured.Unstructured) bool { return !s.Has(obj.GetUID()) })
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			is, err := all.WatchWithContext(ctx, options)
+			is, err := selected(s.Selector, options, func(o metav1.ListOptions) (watch.Interface, error) { return all.WatchWithContext(ctx, o) })
 			if err != nil {
 				return nil, err
 			}
 			w := &shareWatch{all: is, events: make(chan watch.Event), stopped: make(chan struct{})}
-			go w.forward(has)
+			go w.forward(s.Has)
 			return w, nil
 		},
 	}
+}
+
+// selected asks for the objects of a shard, and for all where the API server refuses the selector:
+// it is an alpha feature, whose syntax may change.
+func selected[T any](selector string, options metav1.ListOptions, ask func(metav1.ListOptions) (T, error)) (T, error) {
+	options.ShardSelector = selector
+	is, err := ask(options)
+	if selector != "" && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err)) {
+		options.ShardSelector = ""
+		return ask(options)
+	}
+	return is, err
 }
 
 // shareWatch passes on the events of a shard, and those that are of no object. It ends with

@@ -3,11 +3,22 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -58,4 +69,82 @@ func TestRelease_RunsFollowTheirObjects(t *testing.T) {
 	patience, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	must.Do(t, left(patience))
+}
+
+// An API server that can sends a replica the objects of its shard only; from another, all of them come, and the rest is dropped.
+func TestShard_KeepsItsObjectsOnly(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	const n, objects = 4, 24
+	want := map[types.UID]bool{}
+	s := &Shard{Has: func(uid types.UID) bool { return shard.Of(uid, n) == 1 }, Selector: shard.Selector(1, n)}
+	for i := range objects {
+		if uid := create(t, c, object(gvk, ns, fmt.Sprintf("it-%d", i), map[string]any{})).GetUID(); s.Has(uid) {
+			want[uid] = true
+		}
+	}
+	raw := dynamic.NewForConfigOrDie(cfg).Resource(gvk.GroupVersion().WithResource("widgets")).Namespace(ns)
+	for name, server := range map[string]struct {
+		takes func(*metav1.ListOptions) error
+		sent  int64
+	}{
+		"with the feature":    {func(*metav1.ListOptions) error { return nil }, int64(len(want))},
+		"without the feature": {func(o *metav1.ListOptions) error { o.ShardSelector = ""; return nil }, objects},
+		"with another syntax": {func(o *metav1.ListOptions) error {
+			if o.ShardSelector != "" {
+				return apierrors.NewInternalError(errors.New("invalid shard selector"))
+			}
+			return nil
+		}, objects},
+	} {
+		var sent atomic.Int64
+		share := s.share(&toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				if err := server.takes(&o); err != nil {
+					return nil, err
+				}
+				list, err := raw.List(ctx, o)
+				if err == nil {
+					sent.Add(int64(len(list.Items)))
+				}
+				return list, err
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				if err := server.takes(&o); err != nil {
+					return nil, err
+				}
+				w, err := raw.Watch(ctx, o)
+				if err != nil {
+					return nil, err
+				}
+				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { sent.Add(1); return e, true }), nil
+			},
+		})
+		list := must.Get(share.ListWithContextFunc(t.Context(), metav1.ListOptions{}))(t).(*unstructured.UnstructuredList)
+		has := map[types.UID]bool{}
+		for _, is := range list.Items {
+			has[is.GetUID()] = true
+		}
+		if !maps.Equal(has, want) || sent.Load() != server.sent {
+			t.Errorf("%s: %d of %d objects are listed, %d were sent, want %d", name, len(has), len(want), sent.Load(), server.sent)
+		}
+		sent.Store(0)
+		watching, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		all := true
+		w := must.Get(share.WatchFuncWithContext(watching, metav1.ListOptions{
+			SendInitialEvents: &all, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		}))(t)
+		seen := map[types.UID]bool{}
+		for e := range w.ResultChan() {
+			if e.Type == watch.Bookmark {
+				break
+			}
+			seen[e.Object.(metav1.Object).GetUID()] = true
+		}
+		stop()
+		w.Stop()
+		if !maps.Equal(seen, want) || sent.Load() != server.sent+1 { // and the bookmark
+			t.Errorf("%s: %d of %d objects are watched, %d events were sent, want %d", name, len(seen), len(want), sent.Load(), server.sent+1)
+		}
+	}
 }

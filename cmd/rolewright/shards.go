@@ -253,7 +253,7 @@ func (s *shards) look(ctx context.Context) {
 func (s *shards) newSeat(i int) *seat {
 	n := s.n
 	return &seat{number: i, lease: s.newLease(i), leave: make(chan struct{}), shard: &controller.Shard{
-		Name: fmt.Sprintf("%d/%d", i, n), Has: func(uid types.UID) bool { return shard.Of(uid, n) == i },
+		Name: fmt.Sprintf("%d/%d", i, n), Has: func(uid types.UID) bool { return shard.Of(uid, n) == i }, Selector: shard.Selector(i, n),
 	}}
 }
 

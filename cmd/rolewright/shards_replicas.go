@@ -29,7 +29,8 @@ func replicaName() (string, error) {
 
 // layoutHolder holds the Lease of the leader for all replicas that share the objects in so
 // many shards: no one who shares them in another way, or does not share them, runs beside them.
-func layoutHolder(n int) string { return strconv.Itoa(n) + "-shards" }
+// Before shards were ranges of hashes, it was N-shards.
+func layoutHolder(n int) string { return strconv.Itoa(n) + "-ranges" }
 
 func shardPrefix(id string) string { return id + "-shard-" }
 

@@ -6,18 +6,38 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
+	"math/bits"
 	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Of is the shard of an object, from 0 to n-1. An object keeps its UID, and its shard.
+// Of is the shard of an object, from 0 to n-1. An object keeps its UID, and its shard. A shard is
+// a range of hashes, as the API server computes them for [Selector]. Who changes that changes the
+// name in which all replicas hold the Lease, too: those of two versions must not run together.
 func Of(uid types.UID, n int) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(uid)) // which cannot fail
-	return int(h.Sum64() % uint64(n))
+	i, _ := bits.Mul64(h.Sum64(), uint64(n))
+	return int(i)
+}
+
+// Selector has an API server list and watch only the objects of the shard i of n: the value of
+// shardSelector, see [metav1.ListOptions]. One that does not know it returns all objects.
+func Selector(i, n int) string {
+	return fmt.Sprintf("shardRange(object.metadata.uid, '%s', '%s')", first(i, n), first(i+1, n))
+}
+
+// first is the lowest hash of the shard i of n; for n, the first number that is no hash.
+func first(i, n int) string {
+	if i == n {
+		return "0x10000000000000000"
+	}
+	at, _ := bits.Div64(uint64(i), uint64(n-1), uint64(n)) // i * 2^64 / n, rounded up
+	return fmt.Sprintf("0x%016x", at)
 }
 
 // Assign says which member each of n shards is for; empty where there are no members. It is

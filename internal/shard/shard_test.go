@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -27,9 +28,22 @@ func TestOf_SpreadsObjectsEvenly(t *testing.T) {
 			t.Errorf("shard %d has %d of %d objects", i, c, objects)
 		}
 	}
-	// Another number would move objects between replicas of two versions.
-	if is := Of("7f3a4c1e-8d55-4b8e-9d3c-0a4b6c2f1e77", n); is != 3 {
-		t.Errorf("the shard of a UID is %d", is)
+}
+
+// The API server selects the objects of a shard as Of does.
+func TestSelector(t *testing.T) {
+	for _, n := range []int{2, 3, 7, 8, 64} {
+		for range 200 {
+			uid := uuid.NewString()
+			i, hash := Of(types.UID(uid), n), "0x"+sharding.HashField(uid)
+			if sharding.HexLess(hash, first(i, n)) || !sharding.HexLess(hash, first(i+1, n)) {
+				t.Errorf("%s with the hash %s is of the shard %d of %d, which is from %s to %s", uid, hash, i, n, first(i, n), first(i+1, n))
+			}
+		}
+	}
+	// Another range would move objects between replicas of two versions.
+	if is := Selector(1, 3); is != "shardRange(object.metadata.uid, '0x5555555555555556', '0xaaaaaaaaaaaaaaab')" {
+		t.Errorf("the selector is %s", is)
 	}
 }
 

@@ -73,7 +73,8 @@ func (l layout) newAPIServer() (*component, error) {
 		"--profiling=false",
 		// CBOR is the one encoding of requests that an API server may accept and does not by default. It is on so that
 		// tests can send every encoding there is. Custom resources are then stored in it, which no client sees.
-		"--feature-gates=CBORServingAndStorage=true",
+		// ShardedListAndWatch sends a replica the objects of its shards only.
+		"--feature-gates=CBORServingAndStorage=true,ShardedListAndWatch=true",
 	}
 	if l.auditLog != "" {
 		args = append(args,
