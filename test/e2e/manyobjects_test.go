@@ -1,16 +1,19 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"text/template"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,11 +40,46 @@ func TestManyObjects(t *testing.T) {
 	fmt.Println("| replicas | seconds until all objects are served | writes meanwhile | MiB of a replica, most | MiB per 1,000 objects | " +
 		"changes | runs per second | seconds waited, p50 | p99 | repeated | requests per object and minute | kills | ends by itself | seconds to take over, most |")
 	fmt.Println("|" + strings.Repeat("---|", 14))
+	var all []*round
 	for _, replicas := range strings.Fields(cmp.Or(os.Getenv("REPLICAS"), "1 2 4 8")) {
 		r := &round{manyObjects: m, replicas: must.Get(strconv.Atoi(replicas))(t)}
 		fmt.Println(r.run())
 		m.changed += r.changes
+		all = append(all, r)
 	}
+	if file := os.Getenv("PLOT"); file != "" {
+		must.Do(t, os.WriteFile(file, plot(t, n, all), 0o600))
+	}
+}
+
+// plot draws how long the changes of each round have waited.
+func plot(t *testing.T, objects int, all []*round) []byte {
+	t.Helper()
+	type row struct {
+		Name, Half, Most                          string
+		Y, HalfWidth, HalfEnd, MostWidth, MostEnd float64
+	}
+	var rows []row
+	longest := 1.0
+	for _, r := range all {
+		longest = max(longest, r.waited(0.99))
+	}
+	width := func(seconds float64) float64 { return math.Round(1 + seconds/longest*520) }
+	for i, r := range all {
+		name := "1 replica"
+		if r.replicas > 1 {
+			name = fmt.Sprintf("%d replicas", r.replicas)
+		}
+		half, most := r.waited(0.5), r.waited(0.99)
+		rows = append(rows, row{name, fmt.Sprintf("%.2f s", half), fmt.Sprintf("%.1f s", most), float64(54 + 68*i),
+			width(half), 158 + width(half), width(most), 158 + width(most)})
+	}
+	base := 48 + 68*len(rows)
+	var out bytes.Buffer
+	must.Do(t, template.Must(template.ParseFiles("testdata/scaling.svg.tmpl")).Execute(&out, map[string]any{
+		"Objects": objects, "Rows": rows, "Base": base, "Foot": base + 26, "Height": base + 48,
+	}))
+	return out.Bytes()
 }
 
 // changedCommand notes when a run begins and ends, and waits in between, so that a kill meets some.
@@ -108,8 +146,9 @@ type round struct {
 	replicas int
 	all      []*operator
 	changes  int
-	requests float64 // of replicas that have ended
-	ended    int     // replicas, by themselves
+	waits    []time.Duration // of the changes, in order
+	requests float64         // of replicas that have ended
+	ended    int             // replicas, by themselves
 }
 
 // run has the replicas serve the objects, changes some, kills a replica each minute, and returns a row of the table.
@@ -156,7 +195,7 @@ func (r *round) run() string {
 		}
 		return true
 	})
-	waited, repeated, last := r.check(changed, runs)
+	repeated, last := r.check(changed, runs)
 	requests := (r.requests + r.sum("rest_client_requests_total") - before) / float64(r.n) / time.Since(began).Minutes()
 	var most, memory float64
 	for _, o := range r.all {
@@ -166,9 +205,13 @@ func (r *round) run() string {
 	for _, o := range r.all {
 		o.stop()
 	}
-	at := func(part float64) float64 { return waited[int(part*float64(len(waited)-1))].Seconds() }
 	return fmt.Sprintf("| %d | %.1f | %.0f | %.0f | %.1f | %d | %.1f | %.2f | %.2f | %d | %.2f | %d | %d | %.1f |", r.replicas, took.Seconds(), writes, most,
-		memory*1000/float64(r.n), r.changes, float64(r.changes)/last.Sub(began).Seconds(), at(0.5), at(0.99), repeated, requests, minutes, r.ended, over.Seconds())
+		memory*1000/float64(r.n), r.changes, float64(r.changes)/last.Sub(began).Seconds(), r.waited(0.5), r.waited(0.99), repeated, requests, minutes, r.ended, over.Seconds())
+}
+
+// waited is how many seconds a part of the changes has waited at most.
+func (r *round) waited(part float64) float64 {
+	return r.waits[int(part*float64(len(r.waits)-1))].Seconds()
 }
 
 // change changes objects that no round has changed, evenly, and returns when each was changed, by its UID.
@@ -193,8 +236,8 @@ func (r *round) change(ctx context.Context) (map[string]time.Time, error) {
 }
 
 // check checks that each change has run its object, that runs were repeated only where a replica was killed, and that nothing else has run.
-// It returns how long each change has waited for its run, in order, how many runs were repeated, and when the last one ended.
-func (r *round) check(changed map[string]time.Time, all map[string]map[string]sharedRun) (waited []time.Duration, repeated int, last time.Time) {
+// It notes how long each change has waited for its run, and returns how many runs were repeated, and when the last one ended.
+func (r *round) check(changed map[string]time.Time, all map[string]map[string]sharedRun) (repeated int, last time.Time) {
 	r.t.Helper()
 	for uid, runs := range all {
 		at, is := changed[uid]
@@ -216,13 +259,13 @@ func (r *round) check(changed map[string]time.Time, all map[string]map[string]sh
 				}
 			}
 		}
-		waited = append(waited, max(first.Sub(at), 0))
+		r.waits = append(r.waits, max(first.Sub(at), 0))
 	}
 	if most := 16 * (minutes + r.ended); repeated > most {
 		r.t.Errorf("%d runs were repeated, want those in progress at a kill, at most %d", repeated, most)
 	}
-	slices.Sort(waited)
-	return waited, repeated, last
+	slices.Sort(r.waits)
+	return repeated, last
 }
 
 // sum is that of a metric of all replicas.
@@ -269,11 +312,10 @@ func (r *round) served() {
 	})
 }
 
-// until waits for what takes minutes with as many objects as one likes. The metrics name each object, and are not read more often than
-// Prometheus would.
+// until waits for what takes minutes with as many objects as one likes. The metrics name each object, so that they are not read more often.
 func (m *manyObjects) until(reached func(context.Context) bool) {
 	m.t.Helper()
-	must.Do(m.t, wait.PollUntilContextTimeout(m.t.Context(), 5*time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
+	must.Do(m.t, wait.PollUntilContextTimeout(m.t.Context(), 2*time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {
 		return reached(ctx), nil
 	}))
 }
