@@ -229,7 +229,7 @@ func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
 	must.Do(t, runner.CreateMirror(req))
 	over := make(chan struct{})
 	close(over)
-	inAPod, _ := runner.Mirrored(t.Context(), req, over) // whose end is not known, but for what follows
+	inAPod, _ := runner.Mirrored(t.Context(), req, nil, over) // whose end is not known, but for what follows
 	r := &reconciler{now: time.Now, opts: &Options{RunnerRoot: "/runner"}}
 	for _, cause := range []error{runner.ErrMemory, runner.ErrNoSpace} {
 		for name, tt := range map[string]struct {

@@ -186,10 +186,11 @@ func mirrorError(err error) error {
 }
 
 // Mirrored follows the events of a run, or the reports of a command, whose artifacts are put into
-// req.Dir until done is closed, and returns what Run would have. Without an outcome the error is
+// req.Dir, as told says, until done is closed, and returns what Run would have. Without an outcome the error is
 // [ErrCluster]. What a command asks for is not done any more when ctx has ended.
-func Mirrored(ctx context.Context, req Request, done <-chan struct{}) (Result, error) {
+func Mirrored(ctx context.Context, req Request, told <-chan string, done <-chan struct{}) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1, apart: true}
+	req.told = told
 	var o Outcome
 	var err error
 	if req.reports = req.Content.reported(); req.reports == nil {

@@ -355,3 +355,9 @@ func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
 }
+
+// gone tells whether there is nothing at a path.
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}

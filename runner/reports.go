@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +23,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// reportPoll is how often the file with the reports of a command is looked at.
+// reportPoll is how often the file with the reports of a command is looked at, where no one tells of them.
 const reportPoll = 200 * time.Millisecond
 
 // Bounds of what is taken of the reports of a run.
@@ -135,11 +134,15 @@ func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}
 	}
 	tick := time.NewTicker(reportPoll)
 	defer tick.Stop()
+	if req.told != nil {
+		tick.Stop()
+	}
 	for ended := false; !ended; {
 		select {
 		case <-done:
 			ended = true
 		case <-tick.C:
+		case <-req.told:
 		}
 		if t.problem == nil {
 			t.problem = t.read()
@@ -204,12 +207,6 @@ func (t *translation) whole(name string) error {
 		return errors.New("the file with the reports was written over: only append to it (>>)")
 	}
 	return t.reader.Close()
-}
-
-// gone tells whether there is nothing at a path.
-func gone(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // take does what one report asks for.

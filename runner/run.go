@@ -280,7 +280,7 @@ func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Sum
 	}
 	var summary jobevent.Summary
 	dir := filepath.Join(artifactsDir(req), "job_events")
-	for event, err := range jobevent.Follow(ctx, dir, done) {
+	for event, err := range jobevent.FollowTold(ctx, dir, req.told, done) {
 		if err != nil {
 			summary.ObserveError(err)
 			continue

@@ -117,6 +117,8 @@ type Request struct {
 
 	// reports is what the command says of its run; nil for Ansible.
 	reports *Reported
+	// told has a value once there are further reports in Dir, and the names of further events; nil where that has to be found out.
+	told <-chan string
 	// server is the socket of the fork server that has to start the run; empty
 	// leaves that to the Runner.
 	server string

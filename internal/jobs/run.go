@@ -208,7 +208,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 	}
 	ends := make(chan ended, 1)
 	go func() {
-		res, err := runner.Mirrored(ctx, req, over)
+		res, err := runner.Mirrored(ctx, req, session.Told, over)
 		ends <- ended{res, err}
 	}()
 	last, why, lost := e.await(ctx, req, session)

@@ -37,6 +37,8 @@ const (
 	// there is, and shorter.
 	pollEvery        = time.Second
 	pollEveryUnaided = 200 * time.Millisecond
+	// pollEveryTold is for a directory of which each new file is told: none is missed.
+	pollEveryTold = time.Minute
 	// scanShare bounds the part of the time that goes into listing the
 	// directory while the run lasts to one in scanShare+1: a million names
 	// take most of a second.
@@ -67,8 +69,14 @@ const (
 // Memory is bounded, however large the events and however many there are. The
 // sequence can be iterated over more than once; each time it starts again.
 func Follow(ctx context.Context, dir string, done <-chan struct{}) iter.Seq2[Event, error] {
+	return FollowTold(ctx, dir, nil, done)
+}
+
+// FollowTold is [Follow] for a directory into which this process puts the files: told gets the name of each, once it is there, unless it
+// is full. So neither notifications of the kernel are needed, of which a user has few, nor listings.
+func FollowTold(ctx context.Context, dir string, told <-chan string, done <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		f := newFollower(dir)
+		f := newFollower(dir, told)
 		defer f.close()
 		f.run(ctx, done, yield)
 	}
@@ -78,7 +86,8 @@ func Follow(ctx context.Context, dir string, done <-chan struct{}) iter.Seq2[Eve
 // the window cheaply; the directory's listing is the truth.
 type follower struct {
 	directory directory
-	// watcher is nil if there are no notifications to be had.
+	// told is nil for a directory of another process; watcher is nil if there are no notifications to be had, or told makes up for them.
+	told    <-chan string
 	watcher *fsnotify.Watcher
 
 	// next is the counter that is due; window holds later ones.
@@ -109,14 +118,19 @@ type follower struct {
 	poll time.Duration
 }
 
-func newFollower(dir string) *follower {
+func newFollower(dir string, told <-chan string) *follower {
 	f := &follower{
 		directory: newDirectory(dir),
+		told:      told,
 		next:      1,
 		window:    window{size: windowSize},
 		stale:     true,
 		patience:  gapPatience,
 		poll:      pollEvery,
+	}
+	if told != nil {
+		f.poll = pollEveryTold
+		return f
 	}
 	var err error
 	if f.watcher, err = fsnotify.NewWatcher(); err != nil {

@@ -43,7 +43,7 @@ func closed() chan struct{} {
 // follow is Follow with the follower's settings changed.
 func follow(dir string, done <-chan struct{}, set func(*follower)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		f := newFollower(dir)
+		f := newFollower(dir, nil)
 		defer f.close()
 		set(f)
 		f.run(context.Background(), done, yield)
@@ -263,6 +263,48 @@ func TestFollow_ASecondFileThatComesLaterIsBad(t *testing.T) {
 			})
 			must.Be(t, "yielded", []string{"1-b", "2-b", "second 1-a.json", "3-b"}, got)
 		})
+	}
+}
+
+// Where each file is told of, no directory is listed for it, and no notifications of the kernel are taken.
+func TestFollowTold(t *testing.T) {
+	dir := t.TempDir()
+	done, told, yielded := make(chan struct{}), make(chan string, 4), make(chan string)
+	listings := map[time.Time]bool{}
+	go func() {
+		f := newFollower(dir, told)
+		defer f.close()
+		f.poll, f.patience = never, time.Millisecond
+		f.run(t.Context(), done, func(e Event, err error) bool {
+			listings[f.scanned] = true
+			yielded <- word(e, err)
+			return true
+		})
+		close(yielded)
+	}()
+	write := func(from, to int) {
+		for n := from; n <= to; n++ {
+			writeEvent(t, dir, n, "a")
+			select {
+			case told <- fmt.Sprintf("%d-a.json", n):
+			default:
+			}
+		}
+	}
+	write(1, 1)
+	must.Be(t, "yielded", "1-a", <-yielded)
+	write(2, 3)
+	must.Be(t, "yielded", []string{"2-a", "3-a"}, []string{<-yielded, <-yielded})
+	must.Be(t, "listings", 1, len(listings))
+	write(5, 5)
+	must.Be(t, "yielded", []string{"gap 4-4", "5-a"}, []string{<-yielded, <-yielded})
+	write(6, 20) // of which more than told holds
+	for n := 6; n <= 20; n++ {
+		must.Be(t, "yielded", fmt.Sprintf("%d-a", n), <-yielded)
+	}
+	close(done)
+	for w := range yielded {
+		t.Errorf("yielded %s after all", w)
 	}
 }
 

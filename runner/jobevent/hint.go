@@ -10,6 +10,9 @@ import (
 
 // takeHints takes in the notifications that have arrived.
 func (f *follower) takeHints() {
+	for range len(f.told) {
+		f.file(<-f.told)
+	}
 	if f.watcher == nil {
 		return
 	}
@@ -40,6 +43,17 @@ func (f *follower) hint(ev fsnotify.Event) {
 	}
 }
 
+// file takes in the name of a file that this process has put there. Where told was full, others were left out.
+func (f *follower) file(name string) {
+	if len(f.told) >= cap(f.told)-1 || !f.directory.isOpen() {
+		f.stale = true
+		return
+	}
+	if n, ok := parseName(name); ok && f.see(n) {
+		f.window.add(n)
+	}
+}
+
 // wait returns when there may be something to do.
 func (f *follower) wait(ctx context.Context, done <-chan struct{}) {
 	var events chan fsnotify.Event
@@ -48,6 +62,9 @@ func (f *follower) wait(ctx context.Context, done <-chan struct{}) {
 		events, failures = f.watcher.Events, f.watcher.Errors
 	}
 	interval := f.poll
+	if f.ahead() {
+		interval = min(interval, f.patience)
+	}
 	if f.stale {
 		interval = min(interval, time.Until(f.mayScan()))
 	}
@@ -60,6 +77,8 @@ func (f *follower) wait(ctx context.Context, done <-chan struct{}) {
 		f.hint(ev)
 	case _ = <-failures:
 		f.stale = true // an overflow, mostly
+	case name := <-f.told:
+		f.file(name)
 	case <-timer.C:
 		f.stale = true
 	}

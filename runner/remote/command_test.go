@@ -118,7 +118,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 			o.start()
 			s, mirrored := o.admit(t, req, "")
 			ended := o.inside(t, req)
-			got, err := runner.Mirrored(t.Context(), far.of(mirrored), s.Done)
+			got, err := runner.Mirrored(t.Context(), far.of(mirrored), s.Told, s.Done)
 			o.Recorded(req.ID, "")
 			if inside := <-ended; inside != nil {
 				t.Errorf("the container ends with %v", inside)
@@ -162,12 +162,13 @@ echo '{"type":"event","reason":"Second","message":"two"}' >&3
 echo '{"type":"result","verdict":"ok"}' >&3
 `)
 			o.start()
-			_, one := o.admit(t, req, "")
+			s, one := o.admit(t, req, "")
 			ended := o.inside(t, req)
 			var first asked
+			told := s.Told
 			over, followed := make(chan struct{}), make(chan error, 1)
 			go func() {
-				_, err := runner.Mirrored(t.Context(), first.of(one), over)
+				_, err := runner.Mirrored(t.Context(), first.of(one), told, over)
 				followed <- err
 			}()
 			for !first.has("First") {
@@ -186,7 +187,6 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			}
 			o.expect(true)
 			o.start()
-			var s *Session
 			two := one
 			if loses {
 				s, two = o.admit(t, req, "this")
@@ -198,7 +198,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 				t.Cleanup(s.Close)
 			}
 			var second asked
-			res, err := runner.Mirrored(t.Context(), second.of(two), s.Done)
+			res, err := runner.Mirrored(t.Context(), second.of(two), s.Told, s.Done)
 			if err != nil || !res.Verdict().Success || !second.has("First") || !second.has("Second") {
 				t.Errorf("the run has ended with %v, %+v, and asked for %q; want a success and both events", err, res.Verdict(), second.calls)
 			}

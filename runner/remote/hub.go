@@ -48,6 +48,8 @@ type Session struct {
 	// Started is closed when the container has got leave to start the run, and Done when all
 	// artifacts and the outcome are there.
 	Started, Done chan struct{}
+	// Told has the names of events that were received, unless it is full, and a value at first and after reports were.
+	Told chan string
 
 	hub    *Hub
 	digest [sha256.Size]byte
@@ -75,6 +77,8 @@ type Session struct {
 }
 
 const (
+	// told is how many events may wait until they are read; for more of them, their directory is listed.
+	told = 64
 	// sendTimeout is how long a container may take to send one request.
 	sendTimeout = 5 * time.Minute
 	// A file takes whole blocks of the disk, and a place in its directory.
@@ -111,7 +115,7 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 		return nil, fmt.Errorf("receive the artifacts of run %s: %w", req.ID, err)
 	}
 	s := &Session{
-		Started: make(chan struct{}), Done: make(chan struct{}), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, of: req.Apart.Subject, dir: dir,
+		Started: make(chan struct{}), Done: make(chan struct{}), Told: make(chan string, told), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, of: req.Apart.Subject, dir: dir,
 		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod, adopted: req.Apart.Adopted,
 	}
 	if pod != "" {
@@ -122,6 +126,7 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 		_ = dir.Close()
 		return nil, err
 	}
+	s.tell("")
 	if _, err := dir.Lstat(runner.OutcomeFile); err == nil {
 		s.over = true
 		close(s.Done)

@@ -4,13 +4,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -142,6 +145,47 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	case <-s.Started:
 	default:
 		t.Error("the run counts as one that has not begun")
+	}
+}
+
+// Runs in Pods are thousands, and inotify instances a hundred for each user.
+func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
+	hub := NewHub(unknown)
+	over, ended, came := make(chan struct{}), make(chan struct{}), make(chan string)
+	const runs = 3
+	for range runs {
+		req := newRequest(t, "")
+		req.Files, req.OnEvent = nil, func(e jobevent.Event) { came <- e.UUID }
+		must.Do(t, runner.CreateMirror(req))
+		s := must.Get(hub.Admit(req, "this"))(t)
+		t.Cleanup(s.Close)
+		send := func(n int) {
+			b := newBatch()
+			must.Do(t, b.add(fmt.Sprintf("%s%d-a.json", eventsDir, n), fmt.Appendf(nil, `{"event":"verbose","uuid":"%d"}`, n)))
+			must.Do(t, b.files.Close())
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+"?pod=this&epoch="+s.epoch, &b.buffer)
+			r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+			hub.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		<-s.Told // at first
+		send(1)
+		must.Be(t, "told of what was received", 1, len(s.Told))
+		go func() {
+			_, _ = runner.Mirrored(t.Context(), req, s.Told, over) // it has no outcome
+			ended <- struct{}{}
+		}()
+		must.Be(t, "came", "1", <-came)
+		send(2)
+		must.Be(t, "came", "2", <-came)
+	}
+	for _, open := range must.Get(os.ReadDir("/proc/self/fd"))(t) {
+		if of, _ := os.Readlink("/proc/self/fd/" + open.Name()); strings.Contains(of, "inotify") {
+			t.Errorf("there is %s", of)
+		}
+	}
+	close(over)
+	for range runs {
+		<-ended
 	}
 }
 

@@ -218,7 +218,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	o.expect(true)
 	o.start()
 	second, two := o.admit(t, req, "this")
-	res, err := runner.Mirrored(t.Context(), two, second.Done)
+	res, err := runner.Mirrored(t.Context(), two, second.Told, second.Done)
 	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorJob {
 		t.Errorf("the run has ended with %v, %+v as %s; want a success as %s", err, res.Verdict(), res.Executor(), runner.ExecutorJob)
 	}
@@ -227,7 +227,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	o.stop()
 	o.start()
 	third, three := o.admit(t, req, "this")
-	if res, err := runner.Mirrored(t.Context(), three, third.Done); err != nil || !res.Verdict().Success {
+	if res, err := runner.Mirrored(t.Context(), three, third.Told, third.Done); err != nil || !res.Verdict().Success {
 		t.Errorf("for an operator that adopts it then, the run has ended with %v, %+v; want a success", err, res.Verdict())
 	}
 	third.Close()

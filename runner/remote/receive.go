@@ -41,7 +41,9 @@ func (s *Session) receive(body io.Reader) error {
 			return err
 		}
 		if parts := reportsName.FindStringSubmatch(header.Name); parts != nil && header.Typeflag == tar.TypeReg {
-			if err := s.report(parts[1], header.Size, files); err != nil {
+			err := s.report(parts[1], header.Size, files)
+			s.tell("")
+			if err != nil {
 				return err
 			}
 			continue
@@ -62,6 +64,7 @@ func (s *Session) receive(body io.Reader) error {
 		if err := s.write(place, files); err != nil {
 			return err // it is sent again
 		}
+		s.tell(path.Base(place))
 		s.bytes += grows
 		s.have = max(s.have, counter)
 		if place == runner.OutcomeFile {
@@ -69,6 +72,14 @@ func (s *Session) receive(body io.Reader) error {
 			close(s.Done)
 			return nil
 		}
+	}
+}
+
+// tell says that there is something new: an event, by its name, or reports.
+func (s *Session) tell(name string) {
+	select {
+	case s.Told <- name:
+	default: // what was not taken yet says it, too
 	}
 }
 
