@@ -140,10 +140,10 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	return req, nil
 }
 
-// unclaimed are the runs of an earlier process that have a Job still, of the object of s. Where the watch makes no Jobs any more, only
-// the status could name them.
+// unclaimed are the runs of an earlier process that have a Job still, of the object of s. Its watch may have made Jobs before, and its status
+// may name no run.
 func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
-	if keeper, ok := r.opts.Runner.(Keeper); ok && (r.watch.Executor == watches.ExecutorJob || !r.writesStatus()) {
+	if keeper, ok := r.opts.Runner.(Keeper); ok {
 		return keeper.Unclaimed(ctx, s.uid())
 	}
 	return nil

@@ -252,7 +252,7 @@ func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 	for _, tt := range []struct {
 		executor watches.Executor
 		status   bool
-	}{{watches.ExecutorJob, false}, {"", false}, {watches.ExecutorJob, true}} {
+	}{{watches.ExecutorJob, false}, {"", false}, {watches.ExecutorJob, true}, {"", true}} {
 		cfg, _, w, _ := objectOfJobs(t)
 		w.Executor, w.ManageStatus = tt.executor, tt.status
 		exec, ended := &fakeExecutor{unclaimed: newUID()}, false
