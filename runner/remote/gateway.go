@@ -12,6 +12,7 @@ import (
 	"io"
 	stdlog "log" //nolint:depguard // net/http wants one; it prints nothing
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -54,10 +55,11 @@ const (
 	lastPause  = 3 * time.Second
 )
 
-// pause waits, longer each time; it is false if ctx has ended.
+// pause waits, longer each time, and not as long as other Pods, which have lost their operator at the same moment; it is false if ctx
+// has ended.
 func pause(ctx context.Context, d *time.Duration) bool {
 	*d = min(max(2**d, firstPause), lastPause)
-	t := time.NewTimer(*d)
+	t := time.NewTimer(*d/2 + rand.N(*d/2))
 	defer t.Stop()
 	select {
 	case <-t.C:

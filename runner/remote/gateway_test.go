@@ -30,6 +30,32 @@ func TestDial_PassesOverOperatorsThatStandBy(t *testing.T) {
 	}
 }
 
+// All Pods lose their operator at the same moment, and do not come to the next one at the same moment.
+func TestPause_IsNotThatOfAllOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began, waited := time.Now(), make(chan time.Duration)
+		const pods = 100
+		for range pods {
+			go func() {
+				d := lastPause
+				pause(t.Context(), &d)
+				waited <- time.Since(began)
+			}()
+		}
+		moments := map[time.Duration]bool{}
+		for range pods {
+			w := <-waited
+			if moments[w] = true; w < lastPause/2 || w > lastPause {
+				t.Errorf("a pause of %s, want %s to %s", w, lastPause/2, lastPause)
+			}
+		}
+		if len(moments) < pods/2 {
+			t.Errorf("%d Pods come at %d moments", pods, len(moments))
+		}
+	})
+}
+
 // The log of a Pod that waits for its operator says why, and not with each attempt.
 func TestDial_SaysWhyTheOperatorIsNotReached(t *testing.T) {
 	t.Parallel()
