@@ -41,8 +41,12 @@ func remedyOf(err error, namespace string) string {
 // eventsLook is how often the events of Jobs, or of Pods, are asked for at most, for all of them together.
 const eventsLook = 5 * time.Second
 
-// maxEvents is how many events are read at most.
-const maxEvents = 5000
+// maxEvents is how many events are read at most, eventsPage of them at a time. Each Pod that is refused makes one, as it has another name: a Job
+// has six after two minutes.
+const (
+	maxEvents  = 50000
+	eventsPage = 500
+)
 
 // lastEvents are the last events of Jobs or Pods that say why they wait, which they do not say themselves: a quota, a
 // limit range, or an admission controller may have refused the Pod of a Job; the kubelet may lack a Secret of a volume.
@@ -91,17 +95,22 @@ func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string 
 
 // read asks for the events.
 func (l *lastEvents) read(ctx context.Context, e *Executor) (map[types.UID]string, error) {
-	events, err := e.opts.Client.CoreV1().Events(e.opts.Namespace).List(ctx, metav1.ListOptions{FieldSelector: l.which.String(), Limit: maxEvents})
-	if err != nil {
-		return nil, err
-	}
 	texts, last := map[types.UID]string{}, map[types.UID]metav1.Time{}
-	for _, event := range events.Items {
-		if of, at := event.InvolvedObject.UID, event.LastTimestamp; texts[of] == "" || !at.Before(new(last[of])) {
-			last[of], texts[of] = at, l.say(event.Message, event.Reason)
+	for from, read := (metav1.ListOptions{FieldSelector: l.which.String(), Limit: eventsPage}), 0; ; {
+		events, err := e.opts.Client.CoreV1().Events(e.opts.Namespace).List(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range events.Items {
+			if of, at := event.InvolvedObject.UID, event.LastTimestamp; texts[of] == "" || !at.Before(new(last[of])) {
+				last[of], texts[of] = at, l.say(event.Message, event.Reason)
+			}
+		}
+		from.Continue, read = events.Continue, read+len(events.Items)
+		if from.Continue == "" || read >= maxEvents {
+			return texts, nil
 		}
 	}
-	return texts, nil
 }
 
 // podName is how a message calls a Pod that is refused, and sandbox what the kubelet could not make for one. Each try has

@@ -51,6 +51,27 @@ func TestAbsence_AsksOnceForAllJobs(t *testing.T) {
 	}
 }
 
+// Each try of the cluster makes an event, so those of thousands of Jobs come in several pages.
+func TestAbsence_ReadsAllPages(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	client.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		asked, _ := action.(clienttesting.ListActionImpl)
+		page, _ := strconv.Atoi(asked.ListOptions.Continue)
+		events := &corev1.EventList{Items: []corev1.Event{{InvolvedObject: corev1.ObjectReference{UID: types.UID(strconv.Itoa(page))}, Message: "exceeded quota"}}}
+		if page < 2 {
+			events.Continue = strconv.Itoa(page + 1)
+		}
+		return true, events, nil
+	})
+	e := New(nil, Options{Client: client, Namespace: "system"})
+	for n := range 3 {
+		if got := e.absence(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))}}); !strings.Contains(got, "raise the quota") {
+			t.Errorf("of the Job on page %d is said %q", n, got)
+		}
+	}
+}
+
 // Only where permissions are missing, the Role is what to do.
 func TestRemedyOf(t *testing.T) {
 	t.Parallel()
