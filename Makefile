@@ -365,7 +365,7 @@ bench-charts: setup cluster-tools-kwok build $(TOOLS)/helm ## run helm-operator,
 
 OBJECTS ?= 50000
 .PHONY: simulate-scale
-simulate-scale: setup cluster-tools ## print what replicas do that share objects, 100 that run, and OBJECTS=50000 of which 5 % change each minute while a replica is killed each minute, for each number in REPLICAS="1 2 4 8", and draw bin/scaling.svg: a real API server, runs that only wait
+simulate-scale: setup cluster-tools-kwok ## print what replicas do that share objects, 100 that run, and OBJECTS=50000 of which 5 % change each minute while a replica is killed each minute, for each number in REPLICAS="1 2 4 8", and draw bin/scaling.svg: a real API server, runs that only wait
 	@SCALE=100 $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 30m -run TestScale ./test/e2e
 	@OBJECTS=$(OBJECTS) REPLICAS="$(REPLICAS)" PLOT=$(BIN)/scaling.svg $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 2h -run TestManyObjects ./test/e2e
 
