@@ -106,7 +106,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	kinds := func() []api.Kind { return op.apiKinds(ctx, discovered) }
 	served := api.New(api.Options{
 		History: op.History, Client: client, Kinds: kinds, Waiting: set.Waiting, Shards: op.sharedAs,
-		Leads: func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
+		Leads: func() bool { return op.lease == nil || op.lease.held() == nil },
 	})
 	handler := http.NewServeMux()
 	handler.Handle("/", served)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // podNamespaceFile exists in every Pod with a service account.
@@ -28,7 +29,8 @@ const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespac
 
 // lease is the lock of the leader. It knows until when leadership is proved,
 // since the elector notices a loss some time after other replicas may lead. Time
-// is measured by this process alone, from the moment before a renewal was sent.
+// is measured by this process alone, from the moment before a renewal was sent, and goes on
+// while the machine is suspended.
 type lease struct {
 	resourcelock.Interface
 	// good is how long one renewal proves leadership: the renew deadline, which
@@ -46,7 +48,7 @@ type lease struct {
 	// began at a time.
 	common bool
 	seen   []byte
-	seenAt time.Time
+	seenAt moment
 	// expired tells whether a version of the Lease was seen for so long that its holder has
 	// lost it; nil where the elector alone knows.
 	expired func(version string) bool
@@ -58,6 +60,16 @@ type lease struct {
 	holder string    // as last read
 	read   string    // the version that was last read
 	yields yields
+	from   moment // what until counts from, where a renewal has proved it
+	// boot is the clock that runs on while the machine is suspended: [supervise.SinceBoot], where it is nil.
+	boot func() time.Duration
+}
+
+// moment is a time by both clocks of this process: that of package time stands still while the
+// machine is suspended, and the one since its boot does not.
+type moment struct {
+	time.Time
+	boot time.Duration
 }
 
 // newLease is nil if there is no election.
@@ -189,7 +201,7 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 }
 
 func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	began := time.Now()
+	began := l.now()
 	before, after := "lease.before-write", "lease.written"
 	if r.HolderIdentity != l.Identity() {
 		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
@@ -209,13 +221,13 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 		if kept, err := l.keptByOthers(ctx); kept || err != nil {
 			return err
 		}
-		began = time.Now()
+		began = l.now()
 	}
 	failpoint.Hit(before)
 	err := write(ctx, r)
 	failpoint.Hit(after)
 	if err == nil && r.HolderIdentity == l.Identity() {
-		l.set(began.Add(l.good))
+		l.prove(began)
 		l.seen, _ = json.Marshal(r) // or else it is taken for another's, which proves as much
 		l.seenAt = began
 	}
@@ -226,7 +238,7 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 // looked last, which proves as much as to have renewed it then. So they do not all write it,
 // and hinder each other. It is called by the elector alone.
 func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
-	began := time.Now()
+	began := l.now()
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil {
 		return false, err
@@ -238,10 +250,10 @@ func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
 	}
 	before, at := l.seen, l.seenAt
 	l.seen, l.seenAt = raw, began
-	if before == nil || bytes.Equal(before, raw) || time.Since(at) > l.good/2 {
+	if before == nil || bytes.Equal(before, raw) || time.Since(at.Time) > l.good/2 {
 		return false, nil
 	}
-	l.set(at.Add(l.good))
+	l.prove(at)
 	return true, nil
 }
 
@@ -249,6 +261,22 @@ func (l *lease) set(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = until
+}
+
+func (l *lease) sinceBoot() time.Duration {
+	if l.boot != nil {
+		return l.boot()
+	}
+	return supervise.SinceBoot()
+}
+
+func (l *lease) now() moment { return moment{time.Now(), l.sinceBoot()} }
+
+// prove has the leadership proved by a renewal that began at a moment.
+func (l *lease) prove(from moment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until, l.from = from.Add(l.good), from
 }
 
 // endIfLost ends what the last renewal proves where another one holds the Lease by now. It
@@ -304,7 +332,7 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 
 // held is nil while leadership is proved.
 func (l *lease) held() error {
-	if time.Now().Before(l.proved()) {
+	if until := l.proved(); time.Now().Before(until) { // a process that is frozen in between sees it
 		return nil
 	}
 	return errNotLeading
@@ -314,8 +342,14 @@ func (l *lease) held() error {
 // it is not held.
 func (l *lease) proved() time.Time {
 	l.mu.Lock()
-	until, shards := l.until, l.shards
+	until, from, shards := l.until, l.from, l.shards
 	l.mu.Unlock()
+	if !until.IsZero() && from.boot != 0 {
+		// The earlier of the two: the process may be frozen between its looks at the clocks.
+		if by := time.Now().Add(from.boot + l.good - l.sinceBoot()); by.Before(until) {
+			until = by
+		}
+	}
 	if shards == nil {
 		return until
 	}

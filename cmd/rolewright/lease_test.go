@@ -121,6 +121,24 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	}
 }
 
+// The clock of package time stands still while the machine is suspended, and others may lead by then.
+func TestLease_IsNotHeldAfterTheMachineWasSuspended(t *testing.T) {
+	booted := time.Hour
+	l := &lease{
+		Interface: &scriptedLock{write: func() error { booted += 20 * time.Minute; return nil }},
+		good:      time.Hour, holder: "me", boot: func() time.Duration { return booted },
+	}
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil || l.held() != nil {
+		t.Fatal(err, l.held())
+	}
+	if booted += 20 * time.Minute; l.held() != nil {
+		t.Error("not held after a shorter time than a renewal is good for")
+	}
+	if booted += 21 * time.Minute; l.held() == nil {
+		t.Error("held after a longer one, since the renewal was sent")
+	}
+}
+
 // A replica that finds that another one leads is not the leader until its own renewal would have run out, and ends.
 func TestLease_IsNotHeldOnceItIsSeenToBeAnothers(t *testing.T) {
 	const good = 10 * time.Second
