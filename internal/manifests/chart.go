@@ -323,6 +323,8 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		return ".Values.networkPolicy.enabled", nil
 	case "Deployment":
 		return "", c.deployment(o)
+	case "PodDisruptionBudget": // of replicas that share the objects
+		return "", nil
 	}
 	if isPolicy(o) {
 		return ".Values.crds.install", nil // they are about the kinds, and not about a release

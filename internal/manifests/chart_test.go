@@ -36,6 +36,11 @@ func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+	const budget = "---\n{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: shop-controller-manager}, spec: {selector: {matchLabels: {app.kubernetes.io/name: shop}}}}\n"
+	files = must.Get(Chart([]byte(stream+budget), "0.1.0", nil, false))(t)
+	if text := string(files["templates/poddisruptionbudget-controller-manager.yaml"]); !strings.Contains(text, "app.kubernetes.io/instance: {{ .Release.Name ") {
+		t.Errorf("the budget is not for the Pods of the release:\n%s", text)
+	}
 	if _, err := Chart([]byte(strings.Replace(stream, "selector: {matchLabels: {app.kubernetes.io/name: shop}}", "selector: {matchLabels: {control-plane: x}}", 1)), "0.1.0", nil, false); err == nil || !strings.Contains(err.Error(), "its selector") {
 		t.Error(err)
 	}

@@ -23,6 +23,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -373,5 +374,14 @@ func TestConfig_ReplicasShareTheObjects(t *testing.T) {
 	deployment := one[appsv1.Deployment](t, objects, "Deployment").Spec
 	if args := deployment.Template.Spec.Containers[0].Args; *deployment.Replicas < 2 || !slices.Contains(args, "--shards=auto") || !slices.Contains(args, "--leader-elect") {
 		t.Errorf("%d replicas with %v", *deployment.Replicas, args)
+	}
+	budget, spread := one[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget").Spec, deployment.Template.Spec.TopologySpreadConstraints
+	if len(spread) != 1 {
+		t.Fatalf("%d constraints spread the replicas, want 1", len(spread))
+	}
+	for what, selector := range map[string]*metav1.LabelSelector{"budget": budget.Selector, "constraint": spread[0].LabelSelector} {
+		if !maps.Equal(selector.MatchLabels, deployment.Selector.MatchLabels) {
+			t.Errorf("the %s is for Pods with %v, not those of the Deployment", what, selector.MatchLabels)
+		}
 	}
 }
