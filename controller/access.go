@@ -38,6 +38,8 @@ type admitted struct {
 	finalizes bool
 	// restarts is true if a change of the object stops the run.
 	restarts bool
+	// podless is since when the run waits for its Pod; zero if it does not.
+	podless time.Time
 }
 
 // admit gives the run of s its way to the API server, on which it may write as

@@ -37,7 +37,11 @@ func (r *reconciler) apart(s *scope) *runner.Apart {
 	}
 	a := &runner.Apart{
 		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s), Replaced: s.life.replaced,
-		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) }, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom,
+		GoesOn: goesOn, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom,
+	}
+	a.OnPhase = func(text string) {
+		r.objects.setPodless(s.key, text != "", r.now())
+		s.progress.say(s.mask.Mask(text))
 	}
 	a.Token, a.Server, a.CA = s.access.Token()
 	return a

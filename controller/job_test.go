@@ -81,6 +81,29 @@ func objectOfJobs(t *testing.T) (*rest.Config, client.Client, watches.Watch, *un
 	return cfg, c, w, create(t, c, object(gvk, ns, "old", map[string]any{}))
 }
 
+func TestMetrics_ShowThatARunWaitsForItsPod(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
+	waits, begun, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		req.Apart.OnPhase("ImagePullBackOff")
+		<-waits
+		req.Apart.OnPhase("")
+		close(begun)
+		<-end
+		return succeeded(), nil
+	}}
+	reg := prometheus.NewRegistry()
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}, Metrics: must.Get(metrics.New(reg))(t)})
+	value := func() float64 { return gauge(t, reg, "rolewright_pod_wait_oldest_seconds") }
+	eventually(t, "the wait to be seen", func() bool { return value() > 0 })
+	close(waits)
+	<-begun
+	must.Be(t, "seconds of a run that has begun", 0.0, value())
+	close(end)
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
 // A run that goes on and cannot be followed yet, as on a full disk, is neither ended nor recorded: it is followed later.
 func TestAdoption_IsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -184,6 +184,19 @@ func (o *objects) setDeleted(key types.NamespacedName, since time.Time) {
 	o.with(key, func(e *entry) { e.deleted = since })
 }
 
+// setPodless notes whether the run of an object waits for its Pod.
+func (o *objects) setPodless(key types.NamespacedName, is bool, now time.Time) {
+	o.with(key, func(e *entry) {
+		switch {
+		case e.run == nil:
+		case !is:
+			e.run.podless = time.Time{}
+		case e.run.podless.IsZero():
+			e.run.podless = now
+		}
+	})
+}
+
 // oldest are the ages that metrics show.
 func (o *objects) oldest(now time.Time) metrics.Ages {
 	o.mu.Lock()
@@ -195,6 +208,9 @@ func (o *objects) oldest(now time.Time) metrics.Ages {
 		}
 		if e.run != nil {
 			ages.Run = max(ages.Run, now.Sub(e.run.since))
+			if !e.run.podless.IsZero() {
+				ages.Pod = max(ages.Pod, now.Sub(e.run.podless))
+			}
 		}
 		if e.drifted {
 			ages.Drifted++

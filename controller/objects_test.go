@@ -27,8 +27,15 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	a.mark(one, now) // is due already
 	a.mark(two, now.Add(time.Hour))
 	a.setDeleted(two, now.Add(-time.Hour))
-	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour}
+	a.with(one, func(e *entry) { e.run = &admitted{since: now.Add(-3 * time.Hour)} })
+	a.setPodless(one, true, now.Add(-2*time.Hour))
+	a.setPodless(one, true, now) // it waits for something else now
+	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour, Run: 3 * time.Hour, Pod: 2 * time.Hour}
 	must.Be(t, "ages", want, a.oldest(now))
+	a.setPodless(one, false, now)
+	must.Be(t, "age of a wait that is over", time.Duration(0), a.oldest(now).Pod)
+	a.with(one, func(e *entry) { e.run = nil })
+	a.setPodless(one, true, now) // by a run that has ended
 	if since := a.take(one, now); !since.Equal(now.Add(-time.Minute)) {
 		t.Errorf("the first is due since %s", since)
 	}

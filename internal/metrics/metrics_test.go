@@ -79,7 +79,7 @@ func recordAll(r *Recorder) {
 	r.TaskFailed(widget, "/roles/w/tasks/main.yml:3")
 	r.TaskFailed(widget, "")
 	r.WatchAges(widget, func() Ages {
-		return Ages{Queue: time.Second, Deletion: 2 * time.Second, Waiting: map[string]int{"period": 4}}
+		return Ages{Queue: time.Second, Deletion: 2 * time.Second, Pod: 3 * time.Second, Waiting: map[string]int{"period": 4}}
 	})
 	r.WaitForMemory(true)
 	r.WatchDisk(func() (Disk, error) { return Disk{Size: 100, Free: 30}, nil })

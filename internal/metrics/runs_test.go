@@ -24,6 +24,9 @@ rolewright_disk_free_bytes 30
 # HELP rolewright_disk_size_bytes How large the file system of --runner-root is.
 # TYPE rolewright_disk_size_bytes gauge
 rolewright_disk_size_bytes 100
+# HELP rolewright_pod_wait_oldest_seconds For how many seconds the run as a Job that has waited longest for its Pod has done so (executor job): for its begin, or to hear of it again; 0 if none waits.
+# TYPE rolewright_pod_wait_oldest_seconds gauge
+rolewright_pod_wait_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 3
 # HELP rolewright_queue_oldest_seconds For how many seconds the object that has waited longest has been due for its reconcile or its run; 0 if none waits.
 # TYPE rolewright_queue_oldest_seconds gauge
 rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
@@ -46,7 +49,7 @@ rolewright_task_failures_total{group="apps.example.com",kind="Widget",task="unkn
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_deletion_oldest_seconds", "rolewright_disk_free_bytes", "rolewright_disk_size_bytes",
-		"rolewright_queue_oldest_seconds", "rolewright_run_oldest_seconds", "rolewright_rollout_stopped", "rolewright_runs_waiting", "rolewright_runs_lost_total", "rolewright_task_failures_total"); err != nil {
+		"rolewright_pod_wait_oldest_seconds", "rolewright_queue_oldest_seconds", "rolewright_run_oldest_seconds", "rolewright_rollout_stopped", "rolewright_runs_waiting", "rolewright_runs_lost_total", "rolewright_task_failures_total"); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"rolewright_run_wait_seconds", "rolewright_run_memory_bytes"} {

@@ -22,6 +22,8 @@ type Ages struct {
 	Deletion time.Duration
 	// Run is how long the oldest run in progress has lasted.
 	Run time.Duration
+	// Pod is the longest time that a run as a Job has waited for its Pod.
+	Pod time.Duration
 	// Drifted is how many objects the last check has found changes for.
 	Drifted int
 	// Failed is how many objects the last run has failed for, whether it is repeated or not.
@@ -31,6 +33,7 @@ type Ages struct {
 // add adds those of another watch of the kind.
 func (a *Ages) add(b Ages) {
 	a.Queue, a.Deletion, a.Stopped = max(a.Queue, b.Queue), max(a.Deletion, b.Deletion), a.Stopped || b.Stopped
+	a.Pod = max(a.Pod, b.Pod)
 	a.Run, a.Drifted, a.Failed = max(a.Run, b.Run), a.Drifted+b.Drifted, a.Failed+b.Failed
 	for class, n := range b.Waiting {
 		a.Waiting[class] += n
@@ -43,7 +46,7 @@ type Disk struct{ Size, Free int64 }
 // scraped are the metrics that no event updates: their values are read when the
 // metrics are scraped.
 type scraped struct {
-	queue, waiting, stopped, deletion, run, drifted, failed, size, free *prometheus.Desc
+	queue, waiting, stopped, deletion, run, pod, drifted, failed, size, free *prometheus.Desc
 
 	mu   sync.Mutex
 	ages map[schema.GroupVersionKind][]*func() Ages
@@ -67,6 +70,8 @@ func newScraped() scraped {
 			"For how many seconds the oldest deletion that waits for its finalizer run and is not paused has lasted; 0 if none waits.", kind...),
 		run: desc("rolewright_run_oldest_seconds",
 			"For how many seconds the oldest run in progress has lasted; 0 if there is none.", kind...),
+		pod: desc("rolewright_pod_wait_oldest_seconds",
+			"For how many seconds the run as a Job that has waited longest for its Pod has done so (executor job): for its begin, or to hear of it again; 0 if none waits.", kind...),
 		drifted: desc("rolewright_drifted",
 			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
 		failed: desc("rolewright_objects_failed",
@@ -79,7 +84,7 @@ func newScraped() scraped {
 
 // Describe implements [prometheus.Collector].
 func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.run, s.drifted, s.failed, s.size, s.free} {
+	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.run, s.pod, s.drifted, s.failed, s.size, s.free} {
 		ch <- d
 	}
 }
@@ -103,6 +108,7 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 		gauge(s.stopped, oneIf(a.Stopped), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.run, max(a.Run, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+		gauge(s.pod, max(a.Pod, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.drifted, float64(a.Drifted), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.failed, float64(a.Failed), gvk.Group, gvk.Version, gvk.Kind)
 	}

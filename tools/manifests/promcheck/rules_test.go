@@ -119,6 +119,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"three hours": `rolewright_run_oldest_seconds{kind="A"} 10800x120`},
 			map[string]string{"an hour": `rolewright_run_oldest_seconds{kind="A"} 3600x120`},
 		},
+		"RolewrightPodWaits": {
+			map[string]string{"half an hour": `rolewright_pod_wait_oldest_seconds{kind="A"} 1800x120`},
+			map[string]string{"many for a minute": `rolewright_pod_wait_oldest_seconds{kind="A"} 60x120`, "an autoscaler": `rolewright_pod_wait_oldest_seconds{kind="A"} 0x100 0+60x12 0x7`},
+		},
 		"RolewrightFinalizerStuck": {
 			map[string]string{"an hour": `rolewright_deletion_oldest_seconds{kind="A"} 3600x120`},
 			map[string]string{"a minute": `rolewright_deletion_oldest_seconds{kind="A"} 60x120`},
