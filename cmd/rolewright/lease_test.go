@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/rolewright/rolewright/controller/assembly"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -380,3 +383,22 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The API proxy knows the Leases of the operator's election, of one leader and of shards.
+func TestNewProxy_RefusesWritesOfTheLeases(t *testing.T) {
+	c := cluster{config: &rest.Config{Host: "http://127.0.0.1:1"}} // where no server is
+	o := &runOptions{leaderElect: true, leaderID: "op", leaderNamespace: "system", leaderRenewDeadline: time.Second, proxyAnonymous: true}
+	for _, o.shards = range []shardCount{0, 8} {
+		l := must.Get(o.newLease(c, logr.Discard()))(t)
+		l.set(time.Now().Add(time.Hour))
+		p := must.Get(o.newProxy(t.Context(), c, l, func(proxy.Owner) proxy.Grant { return proxy.Grant{} }, nil, nil, logr.Discard()))(t)
+		for name, refused := range map[string]bool{"op": true, "op-shard-3": true, "mine": false} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "http://localhost/apis/coordination.k8s.io/v1/namespaces/system/leases/"+name, http.NoBody)
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, r)
+			if (w.Code == http.StatusForbidden) != refused {
+				t.Errorf("with %d shards, a run deletes the Lease %s: %d %s", o.shards, name, w.Code, w.Body)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -27,6 +28,7 @@ func (o *runOptions) newProxy(
 	}
 	if l != nil {
 		options.MayWrite = l.held
+		options.Election.Namespace, options.Election.Name, _ = strings.Cut(l.Describe(), "/")
 	}
 	if o.proxyAnonymous {
 		options.Anonymous = grant

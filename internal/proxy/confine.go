@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -89,17 +90,64 @@ func leaveOut(r *http.Request, info *request.RequestInfo) {
 	r.URL.RawQuery = query.Encode()
 }
 
-// keepName refuses to create what has the name of something that belongs to runs as Jobs: the run could not begin.
-func (x *exchange) keepName(body []byte) error {
+// keepName refuses to create what has the name of something that belongs to runs as Jobs: the run could not begin. Nor is a Lease
+// created that has the name of one of the election, or whose name cannot be read.
+func (x *exchange) keepName(contentType string, body []byte) error {
 	if x.info.Verb != "create" || x.info.Subresource != "" {
 		return nil
 	}
-	meta, _ := objectbody.Read(body) // of another encoding, nothing is read
-	refused := x.p.reserved(x.info)
-	if refused == nil || !ofRuns.MatchString(meta.Name) {
+	meta, err := objectbody.Read(body) // of another encoding, nothing is read
+	if refused := x.p.reserved(x.info); refused != nil && ofRuns.MatchString(meta.Name) {
+		return refused
+	}
+	refused := x.p.election(x.info)
+	if refused == nil {
 		return nil
 	}
+	name, generated := meta.Name, meta.GenerateName
+	switch mediaType(contentType) {
+	case runtime.ContentTypeJSON:
+	case runtime.ContentTypeProtobuf:
+		var lease metav1.PartialObjectMetadata
+		err = unpack(body, &lease)
+		name, generated = lease.Name, lease.GenerateName
+	default:
+		refused.message += "; a new Lease has to be sent in JSON"
+		return refused
+	}
+	if err != nil || x.p.elects(name) || x.p.elects(generated) {
+		return refused
+	}
+	return nil
+}
+
+// keepLeases refuses writes of the Leases by which replicas know who leads, and who has which shard: two would run one object, or none.
+// A new one is named by its body. A deletion of many cannot leave them out.
+func (p *Proxy) keepLeases(r *http.Request, info *request.RequestInfo) *refusal {
+	refused := p.election(info)
+	if refused == nil || !writes(r, info) || info.Name != "" && !p.elects(info.Name) || info.Name == "" && info.Verb == "create" {
+		return nil
+	}
+	if info.Name == "" {
+		refused.message += "; delete Leases there one by one, by their names"
+	}
 	return refused
+}
+
+// elects reports whether a Lease in the namespace of the election is one of it.
+func (p *Proxy) elects(name string) bool {
+	rest, found := strings.CutPrefix(name, p.opts.Election.Name)
+	return found && (rest == "" || strings.HasPrefix(rest, "-shard-") || strings.HasPrefix(rest, "-replica-"))
+}
+
+// election is the refusal of a write of Leases where those of the election are; nil for any other request.
+func (p *Proxy) election(info *request.RequestInfo) *refusal {
+	is := p.opts.Election
+	if is.Name == "" || info.APIGroup != "coordination.k8s.io" || info.Resource != "leases" || info.Namespace != "" && info.Namespace != is.Namespace {
+		return nil
+	}
+	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "runs must not write the Leases of the operator's leader election: "+is.Name+", "+
+		is.Name+"-shard-… and "+is.Name+"-replica-… in the namespace "+is.Namespace+"; take another name, or another namespace")
 }
 
 // reserved is the refusal of a request for Secrets, Pods or Jobs where those of runs are; nil for any other.

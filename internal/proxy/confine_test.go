@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -144,6 +148,65 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			_ = resp.Body.Close()
 			if passed := len(api.seen()) > before; passed != tt.reached || (resp.StatusCode == http.StatusForbidden) == tt.reached {
 				t.Errorf("%s %s, for an object in %s: %s", tt.method, tt.path, namespace, resp.Status)
+			}
+		}
+	}
+}
+
+// No run writes the Leases by which replicas know who leads, whatever its request is; it reads them, and writes other Leases.
+func TestKeepLeases_OfTheElection(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := startProxy(t, api.config())
+	_, client, _ := admit(t, p, Grant{Owner: Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: "system", Name: "it"}})
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
+	packed := func(name string) string {
+		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		raw := must.Get(lease.Marshal())(t)
+		return "k8s\x00" + string(must.Get((&runtime.Unknown{Raw: raw}).Marshal())(t))
+	}
+	for _, tt := range []struct {
+		method, path, contentType, body string
+		reached                         bool
+	}{
+		{"PUT", leases + "/op", "application/json", `{"metadata":{"name":"op"}}`, false},
+		{"PATCH", leases + "/op", "application/merge-patch+json", `{"spec":{"holderIdentity":""}}`, false},
+		{"PATCH", leases + "/op-shard-0?fieldManager=it&force=true", "application/apply-patch+yaml", `{"metadata":{"name":"op-shard-0"}}`, false},
+		{"PATCH", "/apis/coordination.k8s.io/v1beta1/namespaces/system/leases/op-shard-0", "application/merge-patch+json", `{}`, false},
+		{"DELETE", leases + "/op-shard-11/", "", "", false},
+		{"DELETE", leases + "/op-replica-0123456789abcdef", "", "", false},
+		{"DELETE", leases, "", "", false},
+		{"DELETE", leases + "?labelSelector=a%3Db", "", "", false},
+		{"POST", leases, "application/json", `{"metadata":{"name":"op-replica-0123456789abcdef"}}`, false},
+		{"POST", leases, "", `{"metadata":{"name":"mine","name":"op"}}`, false},
+		{"POST", leases, "application/json", `{"metadata":{"generateName":"op-shard-"}}`, false},
+		{"POST", leases, "application/vnd.kubernetes.protobuf", packed("op"), false},
+		{"POST", leases, "application/yaml", "metadata: {name: op}", false},
+
+		{"GET", leases + "/op", "", "", true},
+		{"GET", leases, "", "", true},
+		{"PUT", leases + "/mine", "application/json", `{"metadata":{"name":"mine"}}`, true},
+		{"POST", leases, "application/json", `{"metadata":{"name":"op2"}}`, true},
+		{"POST", leases, "application/vnd.kubernetes.protobuf", packed("mine"), true},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/other/leases/op", "application/json", `{"metadata":{"name":"op"}}`, true},
+		{"DELETE", "/apis/coordination.k8s.io/v1/namespaces/other/leases", "", "", true},
+		{"DELETE", "/api/v1/namespaces/system/configmaps/op", "", "", true},
+	} {
+		for _, elects := range []bool{true, false} {
+			if p.opts.Election = (types.NamespacedName{}); elects {
+				p.opts.Election = types.NamespacedName{Namespace: "system", Name: "op"}
+			}
+			before := len(api.seen())
+			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
+			req.Header.Set("Content-Type", tt.contentType)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			reached := tt.reached || !elects
+			if passed := len(api.seen()) > before; passed != reached || !passed && (resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "take another name")) {
+				t.Errorf("%s %s %q, with an election: %t: %s %s", tt.method, tt.path, tt.body, elects, resp.Status, body)
 			}
 		}
 	}

@@ -133,7 +133,7 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := p.confine(s, r, info); refused != nil {
 		return nil, refused
 	}
-	if refused := p.keepOff(s, r, info); refused != nil {
+	if refused := cmp.Or(p.keepOff(s, r, info), p.keepLeases(r, info)); refused != nil {
 		return nil, refused
 	}
 	return &exchange{

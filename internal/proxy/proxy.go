@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
@@ -57,6 +58,9 @@ type Options struct {
 	Port int
 	// JobNamespace is where runs have Jobs, whose Secrets, Pods and Jobs are out of reach; empty for nowhere.
 	JobNamespace string
+	// Election is the Lease of the operator's leader election, which runs must not write, nor those beside it of shards and replicas;
+	// empty for none.
+	Election types.NamespacedName
 	// MayWrite returns nil as long as writes may be forwarded: while leadership is
 	// held. It is called for each write, right before the write is sent.
 	MayWrite func() error

@@ -67,7 +67,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := x.keepName(body); err != nil {
+	if err := x.keepName(r.Header.Get("Content-Type"), body); err != nil {
 		return err
 	}
 	if err := x.writtenSecrets(r.Header.Get("Content-Type"), body); err != nil {

@@ -31,6 +31,7 @@ type Meta struct {
 	Kind            string                  `json:"-"`
 	Namespace       string                  `json:"namespace"`
 	Name            string                  `json:"name"`
+	GenerateName    string                  `json:"generateName"`
 	UID             types.UID               `json:"uid"`
 	ResourceVersion string                  `json:"resourceVersion"`
 	Generation      int64                   `json:"generation"`
