@@ -144,8 +144,8 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 		add(job.Name)
 	}
 	for _, pod := range pods.Items {
-		if !over(&pod) {
-			add(pod.Labels[runLabel])
+		if id := pod.Labels[runLabel]; isPodOf(&pod, id) && !over(&pod) {
+			add(id)
 		}
 	}
 	return ids, nil
@@ -188,7 +188,7 @@ func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []
 		return true, nil, err
 	}
 	for _, pod := range pods.Items {
-		if !over(&pod) {
+		if isPodOf(&pod, id) && !over(&pod) {
 			running = append(running, pod)
 		}
 	}
@@ -322,11 +322,18 @@ func (e *Executor) podOf(id string) *corev1.Pod {
 	found, _ := e.pods.GetIndexer().ByIndex(runLabel, id)
 	var last *corev1.Pod
 	for _, each := range found {
-		if pod, ok := each.(*corev1.Pod); ok && (last == nil || over(last)) {
+		if pod, ok := each.(*corev1.Pod); ok && isPodOf(pod, id) && (last == nil || over(last)) {
 			last = pod
 		}
 	}
 	return last
+}
+
+// isPodOf reports whether a Pod with the label of a run is that of its Job, by the name, which runs cannot give to theirs, and the
+// controller. One that was orphaned has none.
+func isPodOf(pod *corev1.Pod, id string) bool {
+	by := metav1.GetControllerOf(pod)
+	return (pod.Name == id || strings.HasPrefix(pod.Name, id+"-")) && (by == nil || by.Kind == "Job" && by.Name == id)
 }
 
 // ofRuns has an informer watch what bears the label of a run, and no other objects.

@@ -71,7 +71,7 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 		const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
+				Name: earlier + "-x7k2p", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
 				DeletionTimestamp: new(metav1.NewTime(time.Now().Add(10 * time.Second))), Finalizers: []string{"kubelet/of-a-dead-node"},
 			},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -91,7 +91,7 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 		go begin(replaced)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if said, _ := phase.Load().(string); !strings.HasSuffix(said, "Pods earlier") {
+		if said, _ := phase.Load().(string); !strings.HasSuffix(said, "Pods "+pod.Name) {
 			t.Errorf("while the Pod has time to end, the status says %q", said)
 		}
 		time.Sleep(time.Minute)
@@ -100,7 +100,7 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 		if err := <-began; !errors.Is(err, runner.ErrNoTurn) {
 			t.Errorf("where another replica is to have the object, the run ends with %v", err)
 		}
-		if said, _ := phase.Load().(string); asked > 120 || !strings.Contains(said, "Pods earlier; ") || !strings.Contains(said, "--force") {
+		if said, _ := phase.Load().(string); asked > 120 || !strings.Contains(said, "Pods "+pod.Name+"; ") || !strings.Contains(said, "--force") {
 			t.Errorf("%d requests in two minutes; the status says %q", asked, said)
 		}
 		go begin(nil)
@@ -123,7 +123,7 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"}}})
+	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: earlier + "-x7k2p", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"}}})
 	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		list, _ := a.(clienttesting.ListAction)
 		ofOne := strings.HasPrefix(list.GetListRestrictions().Labels.String(), runLabel)
@@ -147,7 +147,7 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
+			Name: earlier + "-x7k2p", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"},
 			DeletionTimestamp: new(metav1.Now()), Finalizers: []string{"kubelet/of-a-dead-node"},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -179,6 +179,30 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	if err := e.Reap(earlier); err == nil {
 		t.Error("a Pod that cannot be deleted counts as ended")
 	}
+}
+
+// What other Pods say, which have the label of a run only, is not taken for what its Pod says, and nothing waits for them.
+func TestPodOf_IsMadeByTheJob(t *testing.T) {
+	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	of := func(name, kind, controller string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "object"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: controller, Controller: new(true)}},
+		}}
+	}
+	client := fake.NewClientset()
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	for _, pod := range []*corev1.Pod{of("forged", "Job", id), of(id+"-x7k2p", "ReplicaSet", id), of(id+"-29412345", "Job", "another")} {
+		must.Do(t, errors.Join(e.pods.GetIndexer().Add(pod), client.Tracker().Add(pod)))
+	}
+	if is := e.podOf(id); is != nil {
+		t.Errorf("Pod %s stands for the run", is.Name)
+	}
+	must.Be(t, "what is left of runs of the object", "", must.Get(e.End(t.Context(), "object"))(t))
+	own := of(id+"-abcde", "Job", id)
+	must.Do(t, e.pods.GetIndexer().Add(own))
+	must.Be(t, "the Pod of the run", own, e.podOf(id))
 }
 
 // The runs of an object that have a Pod or a Job are ended, and are left as long as one of them is there; those of others are not ended.

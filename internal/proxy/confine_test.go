@@ -123,6 +123,9 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			{"DELETE", "/apis/batch/v1/namespaces/system/jobs?labelSelector=rolewright.dev%2Fobject%3Dx", false},
 
 			{"POST", "/api/v1/namespaces/system/secrets " + id, false},
+			{"POST", "/api/v1/namespaces/system/pods  " + id + "-", false},
+			{"POST", "/apis/batch/v1/namespaces/system/jobs  mine-", true},
+			{"POST", "/apis/batch/v1/namespaces/system/jobs  " + id[:31], false},
 			{"GET", "/api/v1/namespaces/system/secrets/" + own, false},
 			{"POST", "/api/v1/namespaces/system/serviceaccounts/operator/token", false},
 
@@ -137,7 +140,11 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			path, name, creates := strings.Cut(tt.path, " ")
 			body := ""
 			if creates {
-				body = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"}}`
+				field := "name"
+				if name[0] == ' ' {
+					field = "generateName"
+				}
+				body = `{"metadata":{"` + field + `":"` + strings.TrimSpace(name) + `"}}`
 			}
 			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+path, strings.NewReader(body)))(t)
 			req.Header.Set("Content-Type", "application/json")
