@@ -116,7 +116,7 @@ func (e *Executor) list(ctx context.Context) (map[string]types.UID, error) {
 			return nil, err
 		}
 		for _, job := range page.Items {
-			if e.isOurs(job.Labels) {
+			if isRun(job.Name) && e.isOurs(job.Labels) {
 				runs[job.Name] = types.UID(job.Labels[objectLabel])
 			}
 		}

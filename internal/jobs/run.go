@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -136,7 +137,7 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 		return nil, err
 	}
 	add := func(id string) {
-		if id != req.ID && runner.IsID(id) && !slices.Contains(ids, id) {
+		if id != req.ID && isRun(id) && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
@@ -327,6 +328,12 @@ func (e *Executor) podOf(id string) *corev1.Pod {
 		}
 	}
 	return last
+}
+
+// isRun reports whether a Job of a name can be that of a run: others may have the labels of one, and are left alone, with the Secrets of
+// their names. Runs cannot make Jobs of such names.
+func isRun(name string) bool {
+	return len(name) == len(uuid.Nil.String()) && uuid.Validate(name) == nil
 }
 
 // isPodOf reports whether a Pod with the label of a run is that of its Job, by the name, which runs cannot give to theirs, and the

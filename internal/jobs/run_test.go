@@ -205,6 +205,18 @@ func TestPodOf_IsMadeByTheJob(t *testing.T) {
 	must.Be(t, "the Pod of the run", own, e.podOf(id))
 }
 
+// A Job that has the labels of a run, and not the name of one, holds up no run of the object and is not adopted; it is left alone, with
+// the Secret of its name.
+func TestEnd_LeavesWhatIsNoRun(t *testing.T) {
+	t.Parallel()
+	meta := metav1.ObjectMeta{Name: "hold", Namespace: "system", Labels: map[string]string{runLabel: "hold", objectLabel: "object"}, Finalizers: []string{"example.com/hold"}}
+	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hold", Namespace: "system"}})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	must.Be(t, "what is left", "", must.Get(e.End(t.Context(), "object"))(t))
+	must.Be(t, "runs of an earlier process", 0, len(must.Get(e.list(t.Context()))(t)))
+	must.Be(t, "Secrets", 1, len(must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
+}
+
 // The runs of an object that have a Pod or a Job are ended, and are left as long as one of them is there; those of others are not ended.
 func TestEnd(t *testing.T) {
 	t.Parallel()
