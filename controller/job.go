@@ -37,7 +37,7 @@ func (r *reconciler) apart(s *scope) *runner.Apart {
 	}
 	a := &runner.Apart{
 		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s), Replaced: s.life.replaced,
-		GoesOn: goesOn, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom,
+		GoesOn: goesOn, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom,
 	}
 	a.OnPhase = func(text string) {
 		r.objects.setPodless(s.key, text != "", r.now())
@@ -133,7 +133,7 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
 	if req.Apart == nil { // the watch makes no such runs any more
-		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom}
+		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}
 	}
 	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
 	if command := r.contentFor(s).Command; command != nil {

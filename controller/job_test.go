@@ -302,8 +302,8 @@ func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 	}
 }
 
-// The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before
-// its first sign.
+// The time that a run has is counted from its beginning in its Pod, whichever process has seen that, and it does not stand still before
+// its first sign. Its Pod may wait as long.
 func TestLifetime_OfARunInAPod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,12 +316,23 @@ func TestLifetime_OfARunInAPod(t *testing.T) {
 			<-ctx.Done()
 			return time.Since(from)
 		}
+		works := func(waits, ago time.Duration) func(*lifetime) { // without standing still
+			return func(l *lifetime) {
+				l.waits()
+				time.Sleep(waits)
+				l.begun(ago)
+				l.waits()
+			}
+		}
 		for name, tt := range map[string]struct {
 			do   func(*lifetime)
 			want time.Duration
 		}{
 			"its Pod never begins":    {(*lifetime).waits, time.Hour},
-			"it begins and stands":    {func(l *lifetime) { l.waits(); l.sign() }, time.Minute},
+			"it begins and stands":    {func(l *lifetime) { l.waits(); l.begun(0) }, time.Minute},
+			"its Pod waits long":      {works(50*time.Minute, 0), 50*time.Minute + time.Hour},
+			"it was adopted, begun":   {func(l *lifetime) { l.spent(70 * time.Minute); works(0, 20*time.Minute)(l) }, 40 * time.Minute},
+			"it was adopted, waiting": {func(l *lifetime) { l.spent(20 * time.Minute); works(30*time.Minute, 0)(l) }, 30*time.Minute + time.Hour},
 			"it has half of its time": {func(l *lifetime) { l.waits(); l.spent(30 * time.Minute) }, 30 * time.Minute},
 			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, handIn}, // to say that it has ended
 			"the clock has gone back": {func(l *lifetime) { l.waits(); l.spent(-time.Hour) }, time.Hour},

@@ -91,15 +91,31 @@ func (l *lifetime) stopWithin(d time.Duration) {
 // handIn is how long a run that an earlier process has begun has at least: it may have ended in time while there was no operator.
 const handIn = 30 * time.Second
 
-// spent shortens the time of a run that an earlier process has begun.
+// spent shortens the time of a run that an earlier process has made, d ago.
 func (l *lifetime) spent(d time.Duration) {
-	if l.limit != nil && d > 0 {
-		l.limit.Reset(max(l.most-d, min(handIn, l.most)))
+	if d > 0 {
+		l.limitTo(max(l.most-d, min(handIn, l.most)))
+	}
+}
+
+// begun gives a run in a Pod all its time from when it has begun, some time ago: its wait for the Pod is the cluster's.
+func (l *lifetime) begun(ago time.Duration) {
+	l.limitTo(l.most)
+	l.spent(ago)
+	l.sign()
+}
+
+// limitTo has the run end at its timeout after d.
+func (l *lifetime) limitTo(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit != nil && !l.over {
+		l.limit.Reset(d)
 	}
 }
 
 // waits has what the run waits for before it begins, such as a node, not count as standing still:
-// the first sign ends that.
+// the first sign ends that. Its timeout bounds the wait, and begins once more then.
 func (l *lifetime) waits() {
 	if l.idle != nil {
 		l.idle.Stop()

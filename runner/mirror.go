@@ -39,7 +39,7 @@ type Apart struct {
 	Template []byte
 	// Subject is the UID of the object, of which there is one run at a time.
 	Subject string
-	// Timeout is how long the run may take; 0 is no limit.
+	// Timeout is how long the run may take once it has begun, and how long it may wait for that; 0 is no limit.
 	Timeout time.Duration
 	// Token is the run's at the API proxy, and Server and CA are those of its kubeconfig.
 	Token, Server string
@@ -55,8 +55,8 @@ type Apart struct {
 	Replaced <-chan struct{}
 	// OnPhase is called with what the run waits for, and with an empty text once it has begun.
 	OnPhase func(text string)
-	// OnBegun is called once it has begun, or was found to have.
-	OnBegun func()
+	// OnBegun is called once it has begun, or was found to have, with how long ago that was.
+	OnBegun func(ago time.Duration)
 	// MakeRoom frees space for what the run sends, where the disk is full; nil where nothing can.
 	MakeRoom func() bool
 }

@@ -25,6 +25,31 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
+// A run that is adopted has had its time since its container was started, not since its Job was made. The clock of the node does not
+// make it longer than its Pod is there.
+func TestBegunAgo(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		adopted bool
+		state   corev1.ContainerState
+		want    time.Duration
+	}{
+		"adopted":            {true, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-10 * time.Minute))}}, 10 * time.Minute},
+		"the node's clock":   {true, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-24 * time.Hour))}}, time.Hour},
+		"seen to begin here": {false, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-10 * time.Minute))}}, 0},
+		"not seen yet":       {true, corev1.ContainerState{}, 0},
+	} {
+		e, req, _ := aRun(t, corev1.ContainerStatus{Name: "run", State: tt.state})
+		e.opts.Now, req.Apart.Adopted = func() time.Time { return now }, tt.adopted
+		pod := e.podOf(req.ID)
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+		if got := e.begunAgo(req); got != tt.want {
+			t.Errorf("%s: it has begun %s ago, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // New runs wait until those of an earlier process have been asked for, ended, or waited for long enough; the Jobs of the rest
 // are deleted, but not while others are followed, nor where another replica has the object by then.
 func TestAdoption(t *testing.T) {

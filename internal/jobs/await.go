@@ -69,7 +69,7 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	for {
 		if !w.told && isClosed(session.Started) {
 			w.told = true
-			req.Apart.OnBegun()
+			req.Apart.OnBegun(e.begunAgo(req))
 		}
 		select {
 		case <-session.Done:

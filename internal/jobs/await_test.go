@@ -63,7 +63,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				}
 				replaced, phase := make(chan struct{}), ""
 				req := runner.Request{ID: id, Apart: &runner.Apart{
-					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func() {}, GoesOn: func(error) bool { return false },
+					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
 				}}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				why := make(chan error, 1)
@@ -208,7 +208,7 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	ballast := filepath.Join(disk, "ballast")
 	phases, rooms := make(chan string, 10), atomic.Int32{}
 	req := runner.Request{ID: id, Dir: filepath.Join(disk, id), MaxBytes: 1 << 20, Apart: &runner.Apart{
-		Token: "token", Subject: "uid", OnPhase: func(now string) { phases <- now }, OnBegun: func() {}, GoesOn: func(error) bool { return false },
+		Token: "token", Subject: "uid", OnPhase: func(now string) { phases <- now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
 		MakeRoom: func() bool { rooms.Add(1); return os.Remove(ballast) == nil },
 	}}
 	must.Do(t, runner.CreateMirror(req))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -72,7 +73,7 @@ func (b *bench) run(ctx context.Context, t *testing.T, template string) error {
 	t.Helper()
 	id := uuid.NewString()
 	_, err := b.Run(ctx, runner.Request{ID: id, Dir: filepath.Join(t.TempDir(), id), Executor: runner.ExecutorJob, Apart: &runner.Apart{
-		Template: []byte(template), Subject: uuid.NewString(), Token: "a token", GoesOn: func(error) bool { return false }, OnBegun: func() {},
+		Template: []byte(template), Subject: uuid.NewString(), Token: "a token", GoesOn: func(error) bool { return false }, OnBegun: func(time.Duration) {},
 		OnPhase: func(text string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

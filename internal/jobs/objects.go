@@ -69,7 +69,7 @@ func graceOf(req runner.Request) time.Duration {
 	return grace
 }
 
-// backstop is by how much the deadline of a Job is behind the timeout of its run.
+// backstop is by how much the deadline of a Job is behind the end of its run, which may wait for its timeout, and takes it once more then.
 const backstop = 10 * time.Minute
 
 // kept is how long a Job may stay that has ended and that no operator has removed.
@@ -185,7 +185,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		job.Labels[name] = value
 	}
 	if req.Apart.Timeout > 0 {
-		job.Spec.ActiveDeadlineSeconds = new(int64((req.Apart.Timeout + backstop) / time.Second))
+		job.Spec.ActiveDeadlineSeconds = new(int64((2*req.Apart.Timeout + backstop) / time.Second))
 	}
 	return job, nil
 }

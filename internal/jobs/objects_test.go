@@ -33,7 +33,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	if job.Name != "an-id" || job.Labels["kueue.x-k8s.io/queue-name"] != "batch" || job.Labels[runLabel] != "an-id" || job.Spec.Template.Labels[runLabel] != "an-id" {
 		t.Errorf("the Job is %s with labels %v", job.Name, job.Labels)
 	}
-	if *job.Spec.BackoffLimit != 0 || *job.Spec.ActiveDeadlineSeconds != 70*60 || pod.RestartPolicy != corev1.RestartPolicyNever {
+	if *job.Spec.BackoffLimit != 0 || *job.Spec.ActiveDeadlineSeconds != 130*60 || pod.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("the Job has back-off %d, deadline %d, restart policy %s; want none, behind the timeout, Never",
 			*job.Spec.BackoffLimit, *job.Spec.ActiveDeadlineSeconds, pod.RestartPolicy)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
@@ -43,6 +44,22 @@ func begun(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == watches.JobContainer && (c.State.Running != nil || c.State.Terminated != nil)
 	})
+}
+
+// begunAgo is how long ago the container of a run was started that another process has begun; 0 for other runs, and where that is
+// not known. It is no longer ago than the Pod was made: the clock of the node may be wrong.
+func (e *Executor) begunAgo(req runner.Request) time.Duration {
+	pod := e.podOf(req.ID)
+	if !req.Apart.Adopted || pod == nil {
+		return 0
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == watches.JobContainer && c.State.Running != nil {
+			now := e.opts.Now()
+			return min(now.Sub(c.State.Running.StartedAt.Time), now.Sub(pod.CreationTimestamp.Time))
+		}
+	}
+	return 0
 }
 
 // silent reports whether the Pod should have ended long ago: its node does not answer.

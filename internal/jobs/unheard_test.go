@@ -30,7 +30,7 @@ func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req 
 	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
 	e = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
 	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
-	return e, runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, OnBegun: func() {}, GoesOn: func(error) bool { return false }}}, func() {
+	return e, runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false }}}, func() {
 		must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
 	}
 }

@@ -146,6 +146,26 @@ echo '{"type":"requeue","after":"5m"}' >&3
 	}
 }
 
+// A command has all its time from when it begins: its deadline moves by what its Pod has waited.
+func TestInside_ACommandIsToldWhenItEnds(t *testing.T) {
+	t.Parallel()
+	command, now := &runner.Command{}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const told = "2026-01-02T03:00:00Z"
+	r := request{
+		Command: command, Timeout: time.Hour, Env: map[string]string{deadlineEnv: told, "A": "b"},
+		Files: map[string][]byte{runner.InputFile: []byte(`{"run":{"id":"1","deadline":"` + told + `"},"object":{"n":12345678901234567890}}`)},
+	}
+	files, env := r.allTime(now)
+	if got := string(files[runner.InputFile]); env[deadlineEnv] != "2026-01-02T04:04:05Z" || env["A"] != "b" ||
+		got != `{"object":{"n":12345678901234567890},"run":{"deadline":"2026-01-02T04:04:05Z","id":"1"}}` {
+		t.Errorf("it is told %q, %s", env, got)
+	}
+	delete(r.Env, deadlineEnv) // of a run without a limit
+	if files, env := r.allTime(now); !strings.Contains(string(files[runner.InputFile]), told) || env[deadlineEnv] != "" {
+		t.Errorf("without a deadline it is told %q, %s", env, files[runner.InputFile])
+	}
+}
+
 // What a command reports comes while it runs; an operator that has lost its disk gets all of it
 // once more, and one that has it the rest.
 func TestInside_ReportsComeAndAreKept(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -80,6 +82,7 @@ func Inside(ctx context.Context, opts Options) error {
 		default:
 		}
 	}
+	req.Files, req.Env = in.Request.allTime(time.Now())
 	opts.Say("run " + in.Request.ID + " starts")
 	res, err := opts.Runner.Run(running, req)
 	close(ended)
@@ -175,6 +178,30 @@ func (r request) runner() runner.Request {
 		Verbosity: r.Verbosity, Cmdline: r.Cmdline, Inventory: r.Inventory, SkipFacts: r.SkipFacts, MaxBytes: r.MaxBytes,
 		Executor: runner.ExecutorRunner,
 	}
+}
+
+// deadlineEnv is when a command is stopped, as its input says, too.
+const deadlineEnv = "ROLEWRIGHT_DEADLINE"
+
+// allTime are the files and the environment of a run that begins now. A command was told when its timeout would be over if it had
+// not waited for its Pod.
+func (r request) allTime(now time.Time) (files map[string][]byte, env map[string]string) {
+	if r.Command == nil || r.Timeout <= 0 || r.Env[deadlineEnv] == "" {
+		return r.Files, r.Env
+	}
+	files, env = maps.Clone(r.Files), maps.Clone(r.Env)
+	env[deadlineEnv] = now.Add(r.Timeout).UTC().Format(time.RFC3339)
+	var input, run map[string]json.RawMessage
+	if json.Unmarshal(files[runner.InputFile], &input) == nil && json.Unmarshal(input["run"], &run) == nil {
+		run["deadline"] = json.RawMessage(strconv.Quote(env[deadlineEnv]))
+		if told, err := json.Marshal(run); err == nil {
+			input["run"] = told
+		}
+		if told, err := json.Marshal(input); err == nil {
+			files[runner.InputFile] = told
+		}
+	}
+	return files, env
 }
 
 // verdict is the termination message: what people see of the Pod.

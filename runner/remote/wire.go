@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"time"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/report"
@@ -62,6 +63,7 @@ type request struct {
 	Verbosity                                   int
 	SkipFacts                                   bool
 	MaxBytes                                    int64
+	Timeout                                     time.Duration
 }
 
 // inputLimit is more than a Secret can have, unpacked.
@@ -73,6 +75,7 @@ func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
 		Request: request{
 			ID: req.ID, Dir: req.Dir, Playbook: req.Content.Playbook, Role: req.Content.Role, Command: req.Content.Command, Cmdline: req.Cmdline, Inventory: req.Inventory,
 			ExtraVars: req.ExtraVars, Env: req.Env, Files: req.Files, Verbosity: req.Verbosity, SkipFacts: req.SkipFacts, MaxBytes: req.MaxBytes,
+			Timeout: req.Apart.Timeout,
 		},
 		URL: url, CA: ca, Token: req.Apart.Token, Server: req.Apart.Server, ServerCA: req.Apart.CA,
 	}
