@@ -260,12 +260,47 @@ func posted(t *testing.T, e *Executor, at, epoch string, body []byte) *httptest.
 // eventOf is what a Pod sends: an event of so many bytes.
 func eventOf(t *testing.T, size int) []byte {
 	t.Helper()
-	var event bytes.Buffer
-	files := tar.NewWriter(&event)
-	must.Do(t, files.WriteHeader(&tar.Header{Name: "job_events/1-a.json", Typeflag: tar.TypeReg, Size: int64(size)}))
-	must.Get(files.Write(make([]byte, size)))(t)
+	return fileOf(t, "job_events/1-a.json", make([]byte, size))
+}
+
+// fileOf is what a Pod sends: a file.
+func fileOf(t *testing.T, name string, data []byte) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	files := tar.NewWriter(&packed)
+	must.Do(t, files.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(data))}))
+	must.Get(files.Write(data))(t)
 	must.Do(t, files.Close())
-	return event.Bytes()
+	return packed.Bytes()
+}
+
+// A run that was stopped ends with what this process has stopped it for, which its Pod does not know: its timeout, or that it was
+// cancelled.
+func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{errors.New("it has taken 1h, its timeout"), errors.New("cancelled")} {
+		e, req, _ := aRun(t)
+		req.Dir, req.Apart.Token, req.Apart.Subject = filepath.Join(t.TempDir(), "run"), "token", "uid"
+		must.Do(t, runner.CreateMirror(req))
+		session := must.Get(e.hub.Admit(req, ""))(t)
+		t.Cleanup(session.Close)
+		var begun struct{ Epoch string }
+		must.Do(t, json.Unmarshal(posted(t, e, "start", "", nil).Body.Bytes(), &begun))
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(cause)
+		outcome := must.Get(json.Marshal(runner.OutcomeOf(runner.Result{ExitCode: 254}, context.Canceled, 0)))(t)
+		client := fake.NewClientset()
+		client.PrependReactor("delete", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { // which ends the Pod
+			if code := posted(t, e, "files", begun.Epoch, fileOf(t, runner.OutcomeFile, outcome)).Code; code != http.StatusOK {
+				t.Errorf("the outcome is answered %d", code)
+			}
+			return true, nil, nil
+		})
+		e.opts.Client = client
+		if _, err := e.follow(ctx, req, session); !errors.Is(err, cause) || errors.Is(err, runner.ErrCluster) {
+			t.Errorf("the run ends with %v, want %v", err, cause)
+		}
+	}
 }
 
 // A Pod that sends more than a run may write has failed, and was not disrupted: it is not repeated as if the cluster had ended it.

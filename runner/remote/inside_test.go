@@ -152,6 +152,12 @@ func newRequest(t *testing.T, playbook string) runner.Request {
 // inside makes the run, as the container does.
 func (o *operator) inside(t *testing.T, req runner.Request) <-chan error {
 	t.Helper()
+	return o.insideUntil(t.Context(), t, req)
+}
+
+// insideUntil makes the run until ctx ends, as it does when its Pod is deleted.
+func (o *operator) insideUntil(ctx context.Context, t *testing.T, req runner.Request) <-chan error {
+	t.Helper()
 	data, err := Encode(req, o.url, o.certificate)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +169,6 @@ func (o *operator) inside(t *testing.T, req runner.Request) <-chan error {
 	r := runner.New(runner.Options{})
 	t.Cleanup(r.Close)
 	ended := make(chan error, 1)
-	ctx := t.Context()
 	go func() {
 		ended <- Inside(ctx, Options{Input: input, Pod: "this", Runner: r, Say: func(text string) { t.Log(text) }, Patience: time.Minute})
 	}()
