@@ -51,17 +51,30 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 	if errRunner == nil && strings.HasPrefix(v.Runner, "1.") {
 		errRunner = fmt.Errorf("ansible-runner %s is too old, 2.0 or newer is needed", v.Runner)
 	}
+	if errCore == nil && tooOld(v.Core) {
+		errCore = fmt.Errorf("ansible-core %s is too old, 2.14 or newer is needed", v.Core)
+	}
 	if err := errors.Join(errRunner, errCore); err != nil {
 		return v, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return v, nil
 }
 
+// tooOld reports whether an ansible-core is older than 2.14. The guard asks the same in each run.
+func tooOld(core string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(core, "%d.%d", &major, &minor) // what is no such version may be newer
+	return n == 2 && (major < 2 || major == 2 && minor < 14)
+}
+
+// guardRefuses matches what the guard says then.
+var guardRefuses = regexp.MustCompile(`ansible-core \S+ is too old, .*`)
+
 // Look tells the same as [Runner.Check], and executes neither program where the metadata
 // of what is installed tells it for certain: that takes a fifth of the CPU. What it does
 // not see is a file that is damaged.
 func (r *Runner) Look(ctx context.Context) (Versions, error) {
-	if v, err := r.read(ctx); err == nil && !strings.HasPrefix(v.Runner, "1.") {
+	if v, err := r.read(ctx); err == nil && !strings.HasPrefix(v.Runner, "1.") && !tooOld(v.Core) {
 		return v, nil
 	}
 	return r.Check(ctx)

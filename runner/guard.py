@@ -16,6 +16,7 @@ import sys
 import threading
 
 from ansible.plugins.callback import CallbackBase
+from ansible.release import __version__
 from ansible.utils.display import Display
 
 _START = "\x1b[K"  # erase to the end of the line; what begins and ends an event
@@ -118,6 +119,10 @@ def _trusts_nothing_else():
         return False
 
 
+# Before the rest, which an old one may lack. The image of a Pod is looked at here only; the operator knows its own before.
+if tuple(int(n) for n in __version__.split(".")[:2]) < (2, 14):
+    Display().error("ansible-core %s is too old, 2.14 or newer is needed: install it in the image in which the role is run" % __version__, wrap_text=False)
+    sys.exit(1)
 Display.display = _guarded(Display.display)
 try:
     if not _trusts_nothing_else():

@@ -100,7 +100,7 @@ const tailLimit = 16 << 10
 //
 // Other errors mean that there was no run ([ErrUnavailable], a private data
 // directory that could not be created), after which the directory does not
-// exist, that a helper process of the run was killed ([ErrCut]), that the run was
+// exist, unless Ansible itself has said that it is too old, that a helper process of the run was killed ([ErrCut]), that the run was
 // stopped since this process stood still ([ErrStoodStill]), or that processes survived
 // ([supervise.ErrSurvivors]) or may have ([supervise.ErrUnseen]).
 func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
@@ -157,6 +157,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cmp.Or(cause, ErrStoodStill)), err)
+	}
+	if line := guardRefuses.FindString(res.Tail); line != "" && err == nil && res.ExitCode != 0 && res.Summary.PlaybookUUID == "" {
+		err = fmt.Errorf("%w: %s", ErrUnavailable, line)
 	}
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)
