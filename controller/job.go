@@ -60,6 +60,9 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
 		return runEnded, nil
 	}
+	if handedOver && s.access != nil {
+		s.access.Leave()
+	}
 	r.dismiss(s)
 	s.memory.lost = &s.active
 	s.recording.Drop()

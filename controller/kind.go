@@ -51,8 +51,9 @@ type kind struct {
 	stop    context.CancelCauseFunc
 	ended   chan struct{}
 	after   []<-chan struct{}
-	// atEnd has a function called when the operator stops.
-	atEnd func(do func()) (unhook func() bool)
+	// leaving ends when the operator stops, or leave is called: runs as Jobs are left to another operator then.
+	leaving context.Context // it is the kind's own
+	leave   context.CancelFunc
 
 	mu     sync.Mutex
 	state  error       // why the kind is not served; nil while it is
@@ -87,8 +88,7 @@ func (k *kind) Start(ctx context.Context) error {
 		return nil
 	}
 	defer k.set.active.Done()
-	operator := ctx
-	k.atEnd = func(do func()) func() bool { return context.AfterFunc(operator, do) }
+	defer context.AfterFunc(ctx, k.leave)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either

@@ -184,7 +184,7 @@ type reconciler struct {
 func newReconciler(k *kind, res resource, cached getter, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		cfg: k.cfg, take: k.take, atEnd: func(do func()) func() bool { return context.AfterFunc(k.leaving, do) }, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, watchers: k.watchers, claim: k.claim, shard: k.shard, set: k.set, metadata: k.set.metadata,
 	}
 	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, runqueue.Rollout(k.watch.Rollout), r.objects.look)

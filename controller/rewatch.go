@@ -152,6 +152,7 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy, s
 		k.log = k.log.WithValues("shard", shard.Name)
 	}
 	k.stopped, k.stop = context.WithCancelCause(context.Background())
+	k.leaving, k.leave = context.WithCancel(context.Background())
 	return k
 }
 

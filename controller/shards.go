@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // Shard is a share of the objects of all kinds. Who holds it serves each kind with a cache and
@@ -45,7 +47,8 @@ func (s *Set) Hold(shard *Shard) error {
 }
 
 // Release has the objects of a shard not served any more: their runs end as they have begun,
-// and no new one starts. left waits until nothing is left of them.
+// and no new one starts. left waits until nothing is left of them; it leaves those in Pods of their own, which go on, to who holds the
+// shard next, once no other is left.
 func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -61,28 +64,46 @@ func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error
 // served before watches.yaml changed, whose runs may still be in progress. The caller holds change.
 func (s *Set) left(shard *Shard) func(context.Context) error {
 	of := slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
-	var ended []<-chan struct{}
+	var ended, apart []<-chan struct{}
 	for at, before := range s.ending {
 		if at.shard == shard {
 			ended = append(ended, before...)
 		}
 	}
 	for _, k := range of {
-		ended = append(ended, k.ended)
+		if k.watch.Executor == watches.ExecutorJob {
+			apart = append(apart, k.ended)
+		} else {
+			ended = append(ended, k.ended)
+		}
 	}
 	return func(ctx context.Context) error {
-		for _, end := range ended {
-			select {
-			case <-end:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+		if err := awaitAll(ctx, ended); err != nil {
+			return err
+		}
+		for _, k := range of { // none before: until another one holds the shard, no one answers them
+			k.leave()
+		}
+		if err := awaitAll(ctx, apart); err != nil {
+			return err
 		}
 		for _, k := range of {
 			k.dropMetrics()
 		}
 		return nil
 	}
+}
+
+// awaitAll waits until all have ended, or ctx has.
+func awaitAll(ctx context.Context, ended []<-chan struct{}) error {
+	for _, end := range ended {
+		select {
+		case <-end:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // Objects is how many objects are served.

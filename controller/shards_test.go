@@ -148,3 +148,45 @@ func TestShard_KeepsItsObjectsOnly(t *testing.T) {
 		}
 	}
 }
+
+// With a shard, runs in Pods of their own are left to who holds it next, where they go on: not before the other runs have ended, for
+// until then no one else holds it.
+func TestRelease_LeavesRunsInPods(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	_, _, other, _ := installed(t)
+	apart := watchOf(gvk)
+	apart.Executor = watches.ExecutorJob
+	begun, end, handedOver := make(chan struct{}, 2), make(chan struct{}), make(chan bool, 1)
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		begun <- struct{}{}
+		if req.Apart == nil {
+			<-end
+			return succeeded(), nil
+		}
+		<-ctx.Done()
+		handedOver <- closed(end) && req.Apart.GoesOn(context.Cause(ctx))
+		return runner.Result{ID: req.ID}, runner.ErrHandedOver
+	}}
+	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{apart, watchOf(other)}})
+	shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
+	must.Do(t, o.set.Hold(shard))
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	create(t, c, object(other, ns, "one", map[string]any{}))
+	<-begun
+	<-begun
+	left := must.Get(o.set.Release(shard))(t)
+	past, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := left(past); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a run in progress: %v, want to wait", err)
+	}
+	close(end)
+	must.Do(t, left(t.Context()))
+	if !<-handedOver {
+		t.Error("the run in a Pod is left before the other one has ended, or does not go on")
+	}
+	if _, ended := lastRun(get(t, c, obj).Object["status"].(map[string]any)); ended {
+		t.Error("the end of the run that goes on is recorded")
+	}
+}

@@ -68,7 +68,12 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 			return res, err
 		}
 	}
-	return e.follow(ctx, req, session)
+	res, err = e.follow(ctx, req, session)
+	if errors.Is(err, runner.ErrHandedOver) { // where it has ended meanwhile, its Pod says that to the next operator, and not to this one
+		session.Close()
+		e.hub.Recorded(req.ID, "")
+	}
+	return res, err
 }
 
 // notFollowed is what keeps this process from receiving the artifacts of a run. One that is to be adopted goes on all the same.

@@ -84,6 +84,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refused == nil && !x.s.enter() {
 		refused = refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, errRunEnded.Error())
 	}
+	if other, ok := r.Context().Value(remoteKey{}).(http.Handler); ok && refused != nil && refused.code == http.StatusUnauthorized {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
+		other.ServeHTTP(w, r) // which knows whether another operator has the run
+		return
+	}
 	if refused != nil {
 		p.log.V(1).Info("Request refused", "method", r.Method, "reason", refused.message)
 		p.opts.Metrics.ProxyRequest("", "", OutcomeRefused)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -133,10 +134,15 @@ func (s *session) refuse(why string) {
 
 // close cuts off the requests in progress, and waits for their end.
 func (s *session) close() {
+	s.end(errRunEnded)
+	s.drain()
+}
+
+// drain lets no further request in, and waits for the end of those in progress.
+func (s *session) drain() {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	s.end(errRunEnded)
 	s.active.Wait()
 }
 
@@ -221,4 +227,11 @@ func (a *Access) Revoke() {
 	delete(a.p.sessions.byToken, sha256.Sum256([]byte(a.token)))
 	a.p.sessions.mu.Unlock()
 	a.session.close()
+}
+
+// Leave waits for what is in progress, which is cut off if that takes long, and lets no further request in: the run goes on at
+// another operator. Revoke is called after it.
+func (a *Access) Leave() {
+	defer time.AfterFunc(drain, func() { a.session.end(errRunEnded) }).Stop()
+	a.session.drain()
 }

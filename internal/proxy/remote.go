@@ -32,17 +32,17 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 			refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the API proxy wants the token of a run in progress").write(w)
 			return
 		}
-		p.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), remoteKey{}, true)))
+		p.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), remoteKey{}, handler)))
 	})
 }
 
-// remoteKey is that of true in the context of a request of a run in another Pod.
+// remoteKey is that of the handler that refuses tokens which are not known, in the context of a request of a run in another Pod.
 type remoteKey struct{}
 
 func isRemote(r *http.Request) bool { return r.Context().Value(remoteKey{}) != nil }
 
 // ServeRemote serves runs in other Pods until ctx ends: the requests below root by handler, all
-// others as the loopback addresses do, but with TLS and with the token of a run only. It closes
+// others as the loopback addresses do, but with TLS and with the token of a run only: those with another token by handler, too. It closes
 // listener. It has to end before the context of [Proxy.Start] does.
 func (p *Proxy) ServeRemote(ctx context.Context, listener net.Listener, certificate tls.Certificate, root string, handler http.Handler) error {
 	server := p.server(p.remote(root, handler), certificate)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +19,7 @@ import (
 func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, testenv.Config(t))
-	handler := p.remote("/none/", http.NotFoundHandler())
+	handler := p.remote("/none/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	for _, authorization := range []string{"", "Bearer a token", "Basic b3duZXI6"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
 		r.Host = "127.0.0.1"
@@ -31,6 +32,45 @@ func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 			t.Errorf("with the authorization %q it is answered %d, want %d", authorization, w.Code, http.StatusUnauthorized)
 		}
 	}
+}
+
+// A run that goes on at another replica has its requests in progress answered, and later ones by what knows where it is: they are
+// not refused as those of a run that has ended, which would fail its tasks.
+func TestServeRemote_OfARunThatIsLeft(t *testing.T) {
+	t.Parallel()
+	arrived, answers := make(chan struct{}), make(chan struct{})
+	api := script(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/namespaces/n/configmaps" {
+			close(arrived)
+			<-answers
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{}")
+	}, plainly)
+	p := startProxy(t, api.config())
+	const elsewhere = http.StatusTeapot
+	server := httptest.NewServer(p.remote("/none/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(elsewhere) })))
+	t.Cleanup(server.Close)
+	a, client, _ := admit(t, p, Grant{})
+	get := func(path string) int {
+		code, _, err := send(t.Context(), client, http.MethodGet, server.URL+path, "")
+		must.Do(t, err)
+		return code
+	}
+	inProgress, left := make(chan int, 1), make(chan struct{})
+	go func() { inProgress <- get("/api/v1/namespaces/n/configmaps") }()
+	<-arrived
+	go func() {
+		defer close(left)
+		a.Leave()
+	}()
+	for get("/api/v1/namespaces/n/secrets") == http.StatusOK {
+		// it is about to be left
+	}
+	must.Be(t, "a later request", elsewhere, get("/api/v1/namespaces/n/secrets"))
+	close(answers)
+	must.Be(t, "the request in progress", http.StatusOK, <-inProgress)
+	<-left
 }
 
 // A run in another Pod goes on with the replica that leads next: this one does not answer its writes, which would fail its tasks.

@@ -194,7 +194,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
 		},
 		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
-		Transport:      &http.Transport{DialTLSContext: until(serving, dial), MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true},
+		Transport:      again{&http.Transport{DialTLSContext: until(serving, dial), MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true}},
 		FlushInterval:  -1,
 		ModifyResponse: g.counted,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -208,6 +208,32 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	g.server = &http.Server{Handler: g.reaching(passes), ReadHeaderTimeout: 30 * time.Second, ErrorLog: silent()}
 	g.wg.Go(func() { _ = g.server.Serve(g.listener) }) // until close
 	return g, nil
+}
+
+// again sends a request once more that an operator has not passed on, since another one has the run by now: a connection may be older.
+type again struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (a again) RoundTrip(r *http.Request) (*http.Response, error) {
+	for d := time.Duration(0); ; {
+		resp, err := a.RoundTripper.RoundTrip(r)
+		if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(notHereHeader) == "" {
+			return resp, err
+		}
+		_ = resp.Body.Close()
+		if r.Body != nil && r.Body != http.NoBody {
+			if r.GetBody == nil {
+				return nil, errElsewhere
+			}
+			r = r.Clone(r.Context())
+			if r.Body, err = r.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		if !pause(r.Context(), &d) {
+			return nil, context.Cause(r.Context())
+		}
+	}
 }
 
 // waiting is a request of the run.
@@ -233,6 +259,7 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler) // no answer: the request was not sent
 			}
 			if len(body) <= bodyInMemory {
+				r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 				r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 			} else {
 				r.Body = struct {

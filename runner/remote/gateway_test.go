@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -135,6 +136,46 @@ func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 	if n := served.Load(); n != 2 {
 		t.Errorf("%d requests are served", n)
 	}
+}
+
+// A connection may be older than the place of the run: what an operator has not passed on is sent once more, to the one that has the
+// run now, and is none that had no answer.
+func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	o.start()
+	req := newRequest(t, "")
+	o.admit(t, req, "this")
+	var moved atomic.Bool
+	var served []string
+	o.api = func(w http.ResponseWriter, r *http.Request) {
+		if moved.CompareAndSwap(true, false) {
+			NewHub(func([sha256.Size]byte) Place { return Elsewhere }).ServeHTTP(w, r)
+			return
+		}
+		body := must.Get(io.ReadAll(r.Body))(t)
+		served = append(served, r.Method+" "+string(body))
+	}
+	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.Apart.Token}))(t)
+	t.Cleanup(g.close)
+	config := must.Get(clientConfig(g.ca))(t)
+	config.ServerName = "localhost"
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	t.Cleanup(client.CloseIdleConnections)
+	ask := func(method, body string) {
+		req := must.Get(http.NewRequestWithContext(t.Context(), method, "https://"+g.listener.Addr().String()+"/api", strings.NewReader(body)))(t)
+		resp := must.Get(client.Do(req))(t)
+		must.Do(t, resp.Body.Close())
+		must.Be(t, method, http.StatusOK, resp.StatusCode)
+	}
+	ask(http.MethodGet, "")
+	for method, body := range map[string]string{http.MethodGet: "", http.MethodPost: "{}"} {
+		moved.Store(true)
+		served = nil
+		ask(method, body)
+		must.Be(t, "what is served", method+" "+body, strings.Join(served, ","))
+	}
+	must.Be(t, "requests without an answer", int64(0), g.cut.Load())
 }
 
 // A connection is not made any more for a request that was given up, or when the gateway is closed.

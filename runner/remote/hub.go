@@ -229,6 +229,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case place != Nowhere:
 		w.Header().Set("Connection", "close") // the next one may lead to another operator
+		w.Header().Set(notHereHeader, "true")
 		if place == Elsewhere {
 			w.Header().Set(elsewhereHeader, "true")
 		}

@@ -34,6 +34,8 @@ const (
 	herePath = Root + "here"
 	// elsewhereHeader is in the answer of an operator where another one has the run.
 	elsewhereHeader = "Rolewright-Elsewhere"
+	// notHereHeader is in each answer of an operator that does not have the run, but another one has it, or this one will.
+	notHereHeader = "Rolewright-Not-Here"
 	// podParameter names the Pod that asks: one Pod makes a run.
 	podParameter = "pod"
 	// epochParameter is the epoch that the container knows of: it sends nothing to another one.

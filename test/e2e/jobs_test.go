@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -342,6 +344,54 @@ func outliveReplica(t *testing.T, by syscall.Signal) {
 	r.expectNoJobs(len(objects))
 }
 
+// A replica that joins gets its shards while runs go on in their Pods, and follows these from then on: each ends once, and the one
+// that has begun it has them no more.
+func TestJobs_FollowTheirShardToAReplicaThatJoins(t *testing.T) {
+	t.Parallel()
+	gates := t.TempDir()
+	r := newReplicas(t)
+	addresses := []string{testenv.Address(t), testenv.Address(t)}
+	r.stageJobs(gates, split(t, addresses))
+	r.args = append(r.args, append(longLease(), "--shards="+strconv.Itoa(shardsOfTest))...)
+	first := r.another("--job-bind-address=" + addresses[0])
+	first.awaitOutput("Runs in Pods of their own are served")
+	first.awaitOutput("This replica takes a shard")
+	node := newFarNode(r.stage, first.stage.root)
+	runs, all, covered := map[string]string{}, map[string]object{}, map[int]bool{}
+	for i := 0; len(covered) <= shardsOfTest/2; i++ { // so that at least one moves, with half of the shards
+		name := "it-" + strconv.Itoa(i)
+		all[name] = r.kind.create(name, map[string]any{"pours": true})
+		covered[shard.Of(all[name].GetUID(), shardsOfTest)] = true
+		node.open(all[name])
+	}
+	testenv.Eventually(t, "all runs are begun", func(context.Context) error {
+		begun, err := os.ReadFile(filepath.Join(gates, "begun"))
+		for name := range all {
+			active := r.kind.get(name).status.Ansible.ActiveRun
+			if active == nil || !strings.Contains(string(begun), name+"\n") {
+				return fmt.Errorf("%s has not begun, %w", name, err)
+			}
+			runs[name] = active.ID
+		}
+		return nil
+	})
+	second := r.another("--job-bind-address=" + addresses[1])
+	second.awaitOutput("Run of an earlier process was adopted")
+	first.awaitOutput("This replica has given a shard up")
+	for name := range all {
+		must.Do(t, os.WriteFile(filepath.Join(gates, name), nil, 0o600))
+	}
+	for name, o := range all {
+		has := first
+		r.kind.awaitReady(name)
+		if _, err := os.Stat(filepath.Join(second.stage.root, ".runs", string(o.GetUID()))); err == nil {
+			has = second
+		}
+		r.expectOneRun(node, has, o, runs[name])
+	}
+	r.expectNoJobs(len(all))
+}
+
 // split passes each connection on to one of some addresses, as a Service does.
 func split(t *testing.T, addresses []string) (address string) {
 	t.Helper()
@@ -404,7 +454,7 @@ func (r *replicas) expectOneEnd(name string) {
 	r.t.Helper()
 	ends := map[string]bool{}
 	for _, e := range testenv.AuditEvents(r.t, r.namespace, func(e testenv.AuditEvent) bool {
-		return e.Writes() && e.ObjectRef.Name == name && e.ObjectRef.APIGroup == r.kind.gvk.Group && e.ObjectRef.Subresource == "status"
+		return e.Writes() && e.ResponseStatus.Code == http.StatusOK && e.ObjectRef.Name == name && e.ObjectRef.APIGroup == r.kind.gvk.Group && e.ObjectRef.Subresource == "status"
 	}) {
 		var is struct {
 			Status struct{ Ansible struct{ LastRun *run } }
