@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rolewright/rolewright/internal/api"
-
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
@@ -41,8 +39,8 @@ func (o *readerOptions) offerRuns(ctx context.Context, object []string, begun st
 	}
 	defer r.close()
 	query.Set("limit", strconv.Itoa(offeredNames))
-	var list api.RunList
-	if err := r.get(ctx, "/runs", query, &list); err != nil {
+	list, err := r.runs(ctx, query)
+	if err != nil {
 		return nil
 	}
 	for _, b := range list.Items {

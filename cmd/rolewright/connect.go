@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,8 @@ type readerOptions struct {
 	serviceAccount    string
 	namespace         string
 	allNamespaces     bool
+	// several is true for commands that ask all replicas, where several have the port of the API.
+	several bool
 }
 
 func (o *readerOptions) bind(fs *pflag.FlagSet) {
@@ -47,8 +50,8 @@ func (o *readerOptions) bind(fs *pflag.FlagSet) {
 // bindOperator adds the flags that say where the operator is.
 func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
 	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://127.0.0.1:6791. By default the operator's Pod is looked for, and its port forwarded.")
-	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod, which gets your token. Needed without --server.")
-	fs.StringVar(&o.operatorPod, "operator-pod", "", "The name of the operator's Pod, where several in --operator-namespace have the port of the API: with several replicas, the one that leads.")
+	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pods, which get your token. Needed without --server.")
+	fs.StringVar(&o.operatorPod, "operator-pod", "", "The name of the operator's Pod, where several in --operator-namespace have the port of the API. Without it, commands that show runs, their logs or the queue ask all replicas; get runs -w, top, ui and support-bundle need it.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
 }
 
@@ -59,6 +62,9 @@ type reader struct {
 	// namespace is that of the objects; empty for all.
 	namespace string
 	close     func()
+	// pod is the name of the operator's Pod, where it was looked for, and others read from those of its other replicas.
+	pod    string
+	others []*reader
 }
 
 // connect finds the operator. The caller closes the reader.
@@ -82,9 +88,30 @@ func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
 	if r.client, err = rest.HTTPClientFor(config); err != nil {
 		return nil, unreachable(err)
 	}
-	if r.base == "" {
-		if r.base, r.close, err = forward(ctx, found.config, client, o.operatorNamespace, o.operatorPod); err != nil {
+	if r.base != "" {
+		return r, nil
+	}
+	pods, err := operatorPods(ctx, client, o.operatorNamespace, o.operatorPod, o.several)
+	if err != nil {
+		return nil, err
+	}
+	var ends []func()
+	r.close = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	for i, pod := range pods {
+		base, end, err := forward(ctx, found.config, client, pod)
+		if err != nil {
+			r.close()
 			return nil, err
+		}
+		ends = append(ends, end)
+		if i == 0 {
+			r.base, r.pod = base, pod.Name
+		} else {
+			r.others = append(r.others, &reader{client: r.client, base: base, namespace: r.namespace, close: func() {}, pod: pod.Name})
 		}
 	}
 	return r, nil
@@ -140,13 +167,10 @@ and then --service-account default/runs-reader, or for a kubeconfig: kubectl cre
 // apiPortName is the name of the container port by which the operator's Pod is found.
 const apiPortName = "rolewright-api"
 
-// forward forwards a port of this machine to that of the operator's API, in the way of
+// forward forwards a port of this machine to that of the operator's API in a Pod, in the way of
 // kubectl port-forward.
-func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, namespace, name string) (base string, end func(), err error) {
-	pod, port, err := operatorPod(ctx, client, namespace, name)
-	if err != nil {
-		return "", nil, err
-	}
+func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, pod corev1.Pod) (base string, end func(), err error) {
+	_, port := apiPort(pod)
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return "", nil, unreachable(err)
@@ -180,39 +204,45 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local), end, nil
 }
 
-// operatorPod finds the Pod of an operator, that of a name where one is given, and the port
-// of its API. It is looked for only where the user says: it gets the user's token, and who
-// may create a Pod somewhere can give it such a port.
-func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, name string) (pod corev1.Pod, port int32, err error) {
+// operatorPods finds the Pod of an operator with the port of its API, that of a name where one is
+// given, or those of all its replicas where there may be several. They are looked for only where the
+// user says: they get the user's token, and who may create a Pod somewhere can give it such a port.
+func operatorPods(ctx context.Context, client kubernetes.Interface, namespace, name string, several bool) (found []corev1.Pod, err error) {
 	if namespace == "" {
-		return pod, 0, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
+		return nil, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
 	}
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	if err != nil {
-		return pod, 0, unreachable(fmt.Errorf("look for the operator's Pod: %w", err))
+		return nil, unreachable(fmt.Errorf("look for the operator's Pod: %w", err))
 	}
 	var names []string
 	for _, p := range pods.Items {
-		_, is := apiPort(p)
-		if is == 0 {
+		if _, port := apiPort(p); port == 0 {
 			continue
 		}
 		names = append(names, p.Name)
 		if name == "" || name == p.Name {
-			pod, port = p, is
+			found = append(found, p)
 		}
 	}
 	switch there := strings.Join(names, ", "); {
 	case len(pods.Items) == 0:
-		return pod, 0, unreachable(fmt.Errorf("no Pod runs in namespace %s: is that the operator's, and is the operator there?", namespace))
+		return nil, unreachable(fmt.Errorf("no Pod runs in namespace %s: is that the operator's, and is the operator there?", namespace))
 	case len(names) == 0:
-		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
-	case name == "" && len(names) > 1:
-		return pod, 0, usage(fmt.Errorf("there are several Pods of operators in namespace %s: %s; name one with --operator-pod", namespace, there))
-	case port == 0:
-		return pod, 0, usage(fmt.Errorf("--operator-pod %q: the running Pods of operators in namespace %s are %s", name, namespace, there))
+		return nil, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
+	case len(found) > 1 && !(several && areReplicas(found)):
+		return nil, usage(fmt.Errorf("there are several Pods of operators in namespace %s: %s; name one with --operator-pod", namespace, there))
+	case len(found) == 0:
+		return nil, usage(fmt.Errorf("--operator-pod %q: the running Pods of operators in namespace %s are %s", name, namespace, there))
 	}
-	return pod, port, nil
+	return found, nil
+}
+
+// areReplicas reports whether Pods are of one operator, by the labels in which two in one namespace differ.
+func areReplicas(pods []corev1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+		return p.Labels["app.kubernetes.io/name"] != pods[0].Labels["app.kubernetes.io/name"] || p.Labels["app.kubernetes.io/instance"] != pods[0].Labels["app.kubernetes.io/instance"]
+	})
 }
 
 // apiPort is the port of the operator's API in a Pod, and the container that has it; 0 where there is none.
@@ -225,12 +255,6 @@ func apiPort(pod corev1.Pod) (container string, port int32) {
 		}
 	}
 	return "", 0
-}
-
-// run is the one whose ID begins so, if there is one only.
-func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error) {
-	err = r.get(ctx, "/runs/"+url.PathEscape(runID(id)), nil, &answer)
-	return answer, err
 }
 
 // runID is the ID of a run, which "get runs -o name" prints with the word run before it.

@@ -28,8 +28,8 @@ func TestOperatorPod_OnlyInTheNamedNamespace(t *testing.T) {
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	})
 	for namespace, found := range map[string]bool{"": false, "operators": false, "tenant": true} {
-		if pod, _, err := operatorPod(t.Context(), client, namespace, ""); (err == nil) != found {
-			t.Errorf("in namespace %q: Pod %q, %v", namespace, pod.Name, err)
+		if pods, err := operatorPods(t.Context(), client, namespace, "", true); (err == nil) != found {
+			t.Errorf("in namespace %q: %d Pods, %v", namespace, len(pods), err)
 		}
 	}
 }
@@ -50,13 +50,19 @@ func TestOperatorPod_OfSeveral(t *testing.T) {
 		"":  "there are several Pods of operators in namespace operators: a, b; name one with --operator-pod",
 		"c": `--operator-pod "c": the running Pods of operators in namespace operators are a, b`,
 	} {
-		found, port, err := operatorPod(t.Context(), client, "operators", name)
+		found, err := operatorPods(t.Context(), client, "operators", name, false)
 		if err != nil {
 			must.Be(t, "error for "+name, want, err.Error())
 			continue
 		}
-		must.Be(t, "Pod for "+name, want, found.Name)
-		must.Be(t, "port", 6791, int(port))
+		must.Be(t, "Pod for "+name, want, found[0].Name)
+	}
+	must.Be(t, "replicas", 2, len(must.Get(operatorPods(t.Context(), client, "operators", "", true))(t)))
+	other := pod("d", apiPortName)
+	other.Labels = map[string]string{"app.kubernetes.io/name": "another-operator"}
+	must.Get(client.CoreV1().Pods("operators").Create(t.Context(), other, metav1.CreateOptions{}))(t)
+	if found, err := operatorPods(t.Context(), client, "operators", "", true); err == nil {
+		t.Errorf("%d Pods of two operators get the token", len(found))
 	}
 }
 
@@ -84,8 +90,11 @@ func TestForward_ReachesThePod(t *testing.T) {
 	}, metav1.CreateOptions{}))(t)
 	var base string
 	var end func()
-	testenv.Eventually(t, "the Pod to run", func(ctx context.Context) (err error) {
-		base, end, err = forward(ctx, cfg, client, namespace, "")
+	testenv.Eventually(t, "the Pod to run", func(ctx context.Context) error {
+		pods, err := operatorPods(ctx, client, namespace, "", false)
+		if err == nil {
+			base, end, err = forward(ctx, cfg, client, pods[0])
+		}
 		return err
 	})
 	defer end()

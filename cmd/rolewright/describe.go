@@ -32,7 +32,7 @@ func newDescribeCommand() *cobra.Command {
 }
 
 func newDescribeRunCommand() *cobra.Command {
-	var o readerOptions
+	o := readerOptions{several: true}
 	output := outputText
 	cmd := &cobra.Command{
 		Use: "run ID|KIND[.GROUP]/NAME", Aliases: []string{"runs"},

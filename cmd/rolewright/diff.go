@@ -18,7 +18,7 @@ type runsDiff struct {
 }
 
 func newDiffCommand() *cobra.Command {
-	var o readerOptions
+	o := readerOptions{several: true}
 	output := outputText
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",

@@ -49,9 +49,9 @@ func newGetRunsCommand() *cobra.Command {
 		Use: "runs [KIND[.GROUP][/NAME]]", Aliases: []string{"run"},
 		Short: "List runs: those in progress first, then the newest",
 		Long: `List the runs of an operator, as its history has them: those in progress first, then
-the newest. The operator needs --api-port. Its Pod is found in --operator-namespace by
-the container port with the name rolewright-api, which is forwarded with your rights.
-The Pod gets your token. You see the runs of objects that you may get.
+the newest. The operator needs --api-port. Its Pods are found in --operator-namespace by
+the container port with the name rolewright-api, which is forwarded with your rights: all
+replicas are asked, and get your token. You see the runs of objects that you may get.
 
 The kind is given as memcached or Memcached; where the operator watches several of that
 name, with the group, such as memcached.cache.example.com.`,
@@ -84,6 +84,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		o.result = known[i]
 	}
+	o.several = !o.watch // events are of one replica
 	r, query, err := o.ask(cmd.Context(), args)
 	if err != nil {
 		return err
@@ -91,8 +92,8 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	defer r.close()
 	setQuery(query, "result", o.result)
 	query.Set("limit", strconv.Itoa(o.limit))
-	var list api.RunList
-	if err := r.get(cmd.Context(), "/runs", query, &list); err != nil {
+	list, err := r.runs(cmd.Context(), query)
+	if err != nil {
 		return err
 	}
 	noteHistory(cmd.ErrOrStderr(), list.Metadata)

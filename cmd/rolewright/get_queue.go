@@ -22,7 +22,7 @@ import (
 )
 
 func newGetQueueCommand() *cobra.Command {
-	var o readerOptions
+	o := readerOptions{several: true}
 	var output listOutput
 	limit, watch := 0, false
 	cmd := &cobra.Command{
@@ -73,8 +73,8 @@ const queueInterval = 2 * time.Second
 
 // getQueue prints the queue, and then what changes in it where every is not zero.
 func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput, every time.Duration) error {
-	var list api.Queue
-	if err := r.get(cmd.Context(), "/queue", query, &list); err != nil {
+	list, err := r.queue(cmd.Context(), query)
+	if err != nil {
 		return err
 	}
 	out, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -108,7 +108,11 @@ const notLeading = "This replica makes no runs: another one has the queue."
 
 // noteShards says of which replica a queue or a history is, where the replicas share the objects.
 func noteShards(stderr io.Writer, what string, is *api.Shards) {
-	if is != nil {
+	switch {
+	case is == nil:
+	case is.Replica == "":
+		fmt.Fprintf(stderr, "The %s is put together of those of the replicas, which share the objects.\n", what)
+	default:
 		fmt.Fprintf(stderr, "This is the %s of the replica %s, which holds %d of %d shards: each replica has its own.\n",
 			what, plaintext.OneLine(is.Replica), is.Held(), len(is.Holders))
 	}
@@ -125,8 +129,8 @@ func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, ki
 			return ctx.Err()
 		case <-ticks.C:
 		}
-		var list api.Queue
-		if err := r.get(ctx, "/queue", query, &list); err != nil {
+		list, err := r.queue(ctx, query)
+		if err != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
 		if last.Metadata.Leads && !list.Metadata.Leads {
@@ -212,6 +216,7 @@ const placePatience = 5 * time.Second
 // placeOf asks the operator for the place of an object in its queue.
 func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructured) queuePlace {
 	from := *o
+	from.several = true
 	if from.server == "" && from.operatorNamespace == "" {
 		if _, err := rest.InClusterConfig(); err != nil {
 			return queuePlace{Unknown: "the operator is not asked: give --operator-namespace or --server"}
@@ -227,11 +232,16 @@ func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructu
 		return queuePlace{Unknown: err.Error()}
 	}
 	defer r.close()
-	var list api.Queue
-	if err := r.get(ctx, "/queue", query, &list); err != nil {
-		return queuePlace{Unknown: err.Error()}
+	var place queuePlace
+	for _, one := range r.replicas() {
+		var list api.Queue
+		if err := one.get(ctx, "/queue", query, &list); err != nil {
+			place = queuePlace{Unknown: err.Error()}
+		} else if place = placeIn(list, obj.GetUID()); place.Unknown == "" {
+			break
+		}
 	}
-	return placeIn(list, obj.GetUID())
+	return place
 }
 
 // placeIn is the place of an object in the queue that has nothing else in it.

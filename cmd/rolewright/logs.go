@@ -20,7 +20,7 @@ import (
 )
 
 func newLogsCommand() *cobra.Command {
-	var o readerOptions
+	o := readerOptions{several: true}
 	var run string
 	follow := false
 	cmd := &cobra.Command{
@@ -117,15 +117,16 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 		switch {
 		case id != "":
 			return "", coded(fmt.Errorf("the run is one of %s", id), exitNothing)
-		case l.follow:
+		case l.follow && len(l.reader.others) == 0: // or it is not known which replica makes the first run
 			return list.Metadata.Cursor, nil
 		}
 		return "", errNoRun()
 	}
-	is, err := l.reader.run(ctx, list.Items[0].ID)
+	is, at, err := l.reader.runAt(ctx, list.Items[0].ID)
 	if err != nil {
 		return "", err
 	}
+	l.reader = at
 	l.only(is.Run.Object)
 	l.begin(is.Run.Brief)
 	for n, t := range is.Run.Tasks {
@@ -149,7 +150,7 @@ func (l *tasksLog) only(o history.Object) {
 // newest lists the newest run of a query, if one is known: of those in progress, the oldest comes first.
 func (r *reader) newest(ctx context.Context, query url.Values) (list api.RunList, err error) {
 	query.Set("limit", "1") // of those that have ended
-	if err = r.get(ctx, "/runs", query, &list); err == nil && len(list.Items) > 0 {
+	if list, err = r.runs(ctx, query); err == nil && len(list.Items) > 0 {
 		list.Items = []history.Brief{slices.MaxFunc(list.Items, func(a, b history.Brief) int { return a.Started.Compare(b.Started) })}
 	}
 	return list, err

@@ -200,7 +200,7 @@ func clusterObjects() act.Objects {
 }
 
 func newReportCommand() *cobra.Command {
-	var o readerOptions
+	o := readerOptions{several: true}
 	output := "html"
 	cmd := &cobra.Command{
 		Use:   "report ID",
