@@ -218,7 +218,7 @@ func (s *shards) wait(ctx context.Context) error {
 
 // look meets the other replicas, and sees which shards are this one's.
 func (s *shards) look(ctx context.Context) {
-	live, err := s.replicas.meet(ctx)
+	live, settled, err := s.replicas.meet(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -232,7 +232,8 @@ func (s *shards) look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holders = s.replicas.holders(s.n)
-	held := 0
+	// Among all that live, it is known who asks for a shard. Among those that have stayed for a while, who keeps one.
+	held, keeps := 0, shard.Assign(s.n, settled)
 	for i, replica := range shard.Assign(s.n, live) {
 		is, mine := s.seats[i], replica == s.replicas.me
 		switch {
@@ -240,7 +241,10 @@ func (s *shards) look(ctx context.Context) {
 			is = s.newSeat(i)
 			s.seats[i] = is
 			s.wg.Go(func() { s.sit(ctx, is) })
-		case !mine && is != nil:
+		case mine || is == nil:
+		case is.held && (keeps[i] == s.replicas.me || !slices.Contains(settled, replica)):
+			// One that has just come takes what is free, and nothing of this one yet.
+		default:
 			is.giveUp()
 		}
 		if is != nil && is.held && !is.left {

@@ -56,6 +56,7 @@ type replicas struct {
 	id, me string
 	length time.Duration
 	now    func() time.Time
+	began  time.Time         // the first meeting
 	seen   map[string]sight  // by the Lease's name
 	shards map[string]string // who holds them, by the Lease's name
 
@@ -64,11 +65,18 @@ type replicas struct {
 	ends map[string]time.Time
 }
 
-// sight is what was seen of a Lease, and since when it is so.
+// sight is what was seen of a Lease, and since when it is so. first is when it was seen first; zero where this replica was about
+// as new.
 type sight struct {
-	version string
-	since   time.Time
+	version      string
+	since, first time.Time
 }
+
+// settles is how long a replica is seen to renew its Lease before others give shards up for it: one that crashes at each start,
+// with a new name each time, would move shards to and fro.
+const settles = 15 * time.Second
+
+func (s sight) settled() bool { return s.since.Sub(s.first) >= settles }
 
 // deadAfter is after how many times of its length the Lease of a replica is removed.
 const deadAfter = 20
@@ -77,14 +85,17 @@ func newReplicas(client clientcoordinationv1.LeaseInterface, id, me string, leng
 	return &replicas{client: client, id: id, me: me, length: length, now: time.Now, seen: map[string]sight{}}
 }
 
-// meet says that this replica lives, and returns those that do.
-func (r *replicas) meet(ctx context.Context) (live []string, err error) {
+// meet says that this replica lives, and returns those that do, and which of them have for a while.
+func (r *replicas) meet(ctx context.Context) (live, settled []string, err error) {
 	all, err := r.client.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list the Leases: %w", err)
+		return nil, nil, fmt.Errorf("list the Leases: %w", err)
 	}
 	own, found := replicaLease(r.id, r.me), (*coordinationv1.Lease)(nil)
 	now, seen, ends := r.now(), map[string]sight{}, map[string]time.Time{}
+	if r.began.IsZero() {
+		r.began = now
+	}
 	r.shards = map[string]string{}
 	for i := range all.Items {
 		is := &all.Items[i]
@@ -101,14 +112,14 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 			}
 			continue
 		}
-		s := r.seen[is.Name]
-		if s.version != is.ResourceVersion {
-			s = sight{is.ResourceVersion, now}
-		}
+		s := r.see(is, now)
 		seen[is.Name] = s
 		switch age := now.Sub(s.since); {
 		case age < r.length:
 			live = append(live, *is.Spec.HolderIdentity)
+			if s.settled() {
+				settled = append(settled, *is.Spec.HolderIdentity)
+			}
 		case age > deadAfter*r.length:
 			// Where it cannot be removed it counts for nothing all the same, and must not keep this replica from its own.
 			_ = r.client.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
@@ -118,7 +129,18 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 	r.mu.Lock()
 	r.ends = ends
 	r.mu.Unlock()
-	return append(live, r.me), r.renew(ctx, own, found)
+	return append(live, r.me), append(settled, r.me), r.renew(ctx, own, found)
+}
+
+func (r *replicas) see(is *coordinationv1.Lease, now time.Time) sight {
+	s, known := r.seen[is.Name]
+	if !known && now.Sub(r.began) >= settles {
+		s.first = now
+	}
+	if s.version != is.ResourceVersion {
+		s.version, s.since = is.ResourceVersion, now
+	}
+	return s
 }
 
 // endOf is when the holder of the Lease of a shard has lost it, unless it renews it: by its own word, which is another while

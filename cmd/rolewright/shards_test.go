@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -58,7 +61,8 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	}
 	meets := func(r *replicas, want ...string) {
 		t.Helper()
-		live := must.Get(r.meet(t.Context()))(t)
+		live, _, err := r.meet(t.Context())
+		must.Do(t, err)
 		if slices.Sort(live); !slices.Equal(live, want) {
 			t.Errorf("%s meets %v, want %v", r.me, live, want)
 		}
@@ -122,6 +126,71 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	if _, err := client.Get(t.Context(), replicaLease("op", "b_2"), metav1.GetOptions{}); err == nil {
 		t.Error("the Lease of a replica that is long gone stays")
 	}
+}
+
+// A replica that crashes at each start takes no shard from those that run; one that stays takes its share. Replicas that start
+// together share the shards at once.
+func TestShards_StayWhileAReplicaCrashesAtEachStart(t *testing.T) {
+	client, now := leaseServer().CoordinationV1().Leases("operators"), time.Now()
+	replica := func(name string) *replicas {
+		r := newReplicas(client, "op", name, 15*time.Second)
+		r.now = func() time.Time { return now }
+		return r
+	}
+	a, b := replica("a_0"), replica("b_2") // between which a third one moves shards, with some names
+	s := &shards{n: 8, replicas: a, set: new(controller.Set), seats: map[int]*seat{}, newLease: func(int) *lease { return nil }}
+	for i := range s.n {
+		s.seats[i] = s.newSeat(i)
+		s.seats[i].held = true
+	}
+	look := func(others ...*replicas) {
+		t.Helper()
+		for _, r := range others {
+			_, _, err := r.meet(t.Context())
+			must.Do(t, err)
+		}
+		s.look(t.Context())
+		now = now.Add(leaderRetryPeriod)
+	}
+	var given [8]bool
+	expect := func(when string, members ...string) {
+		t.Helper()
+		for i, replica := range shard.Assign(s.n, members) {
+			given[i] = given[i] || replica != "a_0"
+			if left := s.seats[i].left; left != given[i] {
+				t.Errorf("%s: the shard %d is given up: %t; it is for %s", when, i, left, replica)
+			}
+		}
+	}
+	look(b)
+	expect("at the start", "a_0", "b_2")
+	for range settles / leaderRetryPeriod {
+		look(b)
+	}
+	for i := range 20 {
+		crashes := replica(fmt.Sprintf("c_%d", i))
+		for range 6 {
+			look(b, crashes)
+		}
+		for range 6 {
+			look(b)
+		}
+		expect("one crashes", "a_0", "b_2")
+	}
+	c := replica("c_20")
+	for range settles/leaderRetryPeriod + 1 {
+		look(b, c)
+		expect("one has come", "a_0", "b_2")
+	}
+	look(b, c, replica("d_1"))
+	for i, replica := range shard.Assign(s.n, []string{"a_0", "b_2", "c_20", "d_1"}) {
+		if replica == "d_1" && s.seats[i].left != given[i] {
+			t.Errorf("the shard %d, which was to be given up for one that has stayed, is given up for one that has just come", i)
+		}
+	}
+	now = now.Add(a.length)
+	look(b, c)
+	expect("one has stayed", "a_0", "b_2", "c_20")
 }
 
 // Nothing is proved beyond what all shards are that are served.
