@@ -16,11 +16,22 @@ import (
 // drain is how long requests in progress may take once ServeRemote is to end.
 const drain = 5 * time.Second
 
+// Other Pods can connect that have no token: what they send before they are refused takes some forty times its size in memory, as names
+// of header lines. A Pod of a run gives each up in half of the time.
+const (
+	remoteHeaderTimeout = 10 * time.Second
+	remoteHeaderBytes   = 16 << 10
+	remoteIdleTimeout   = 30 * time.Second
+)
+
 // remote answers runs in other Pods; see [Proxy.ServeRemote].
 func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, ok := bearer(r.Header)
+		token, ok := bearer(r.Header)
 		below := strings.HasPrefix(r.URL.Path, root)
+		if !below && p.sessions.find(token) == nil {
+			w.Header().Set("Connection", "close") // or it would take one of those that there may be
+		}
 		if below || !ok { // a body that was announced and does not come is not waited for without end
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
 		}
@@ -46,6 +57,8 @@ func isRemote(r *http.Request) bool { return r.Context().Value(remoteKey{}) != n
 // listener. It has to end before the context of [Proxy.Start] does.
 func (p *Proxy) ServeRemote(ctx context.Context, listener net.Listener, certificate tls.Certificate, root string, handler http.Handler) error {
 	server := p.server(p.remote(root, handler), certificate)
+	server.ReadHeaderTimeout, server.MaxHeaderBytes = min(p.headerTimeout, remoteHeaderTimeout), remoteHeaderBytes
+	server.IdleTimeout = remoteIdleTimeout
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(listener, "", "") }()
 	select {

@@ -109,6 +109,47 @@ func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
 	}
 }
 
+// A client without the token of a run keeps no connection, and none sends long headers, which take many times their size in memory.
+func TestServeRemote_BoundsWhatHasNoToken(t *testing.T) {
+	t.Parallel()
+	p := startProxy(t, script(t, nil, plainly).config())
+	_, _, token := admit(t, p, Grant{})
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.NotFoundHandler()) }()
+	client := &http.Client{Transport: trusting(t, p)}
+	for name, tt := range map[string]struct {
+		token, host, header string
+		code                int
+		closed              bool
+	}{
+		"no token":         {"", "", "", http.StatusUnauthorized, true},
+		"an unknown token": {"unknown", "", "", http.StatusUnauthorized, true},
+		"a foreign Host":   {"unknown", "example.com", "", http.StatusForbidden, true},
+		"a run":            {token, "", strings.Repeat("x", 8<<10), http.StatusOK, false},
+		"a long header":    {token, "", strings.Repeat("x", 32<<10), http.StatusRequestHeaderFieldsTooLarge, true},
+	} {
+		r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+listener.Addr().String()+"/api/v1/namespaces/n/configmaps/x", http.NoBody))(t)
+		r.Host = tt.host
+		r.Header.Set("X-Long", tt.header)
+		if tt.token != "" {
+			r.Header.Set("Authorization", "Bearer "+tt.token)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != tt.code || resp.Close != tt.closed {
+			t.Errorf("%s: %s, the connection is closed: %t", name, resp.Status, resp.Close)
+		}
+	}
+	cancel()
+	must.Do(t, <-served)
+}
+
 // Each request has a connection: HTTP/2 would have hundreds in one, past the limit of connections.
 func TestServeRemote_SpeaksNoHTTP2(t *testing.T) {
 	t.Parallel()

@@ -235,6 +235,9 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		http.Error(w, "this operator does not have the run", http.StatusServiceUnavailable)
 	case s == nil:
+		if r.URL.Path != herePath { // after which Pods go on in the same connection
+			w.Header().Set("Connection", "close")
+		}
 		http.Error(w, "there is no such run", http.StatusUnauthorized)
 	case r.URL.Path == herePath: // it is
 	case r.Method != http.MethodPost || r.URL.Path != startPath && r.URL.Path != filesPath:

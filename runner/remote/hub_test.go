@@ -205,3 +205,16 @@ func TestIsSparse(t *testing.T) {
 		t.Errorf("type %c, %d bytes, sparse: %t", header.Typeflag, header.Size, isSparse(header))
 	}
 }
+
+// A client that has no run keeps no connection when it has been told so.
+func TestHub_ClosesWhatHasNoRun(t *testing.T) {
+	t.Parallel()
+	for path, connection := range map[string]string{herePath: "", startPath: "close", filesPath: "close"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+		w := httptest.NewRecorder()
+		NewHub(unknown).ServeHTTP(w, r)
+		if w.Code != http.StatusUnauthorized || w.Header().Get("Connection") != connection {
+			t.Errorf("%s is answered %d, %v", path, w.Code, w.Header())
+		}
+	}
+}
