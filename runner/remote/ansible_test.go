@@ -102,7 +102,7 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 			o.start()
 			s, mirrored := o.admit(t, req, "")
 			ended := o.insideUntil(until(nil), t, req) // by a signal
-			got, err := runner.Mirrored(t.Context(), observed(mirrored, &far), s.Done)
+			got, err := runner.Mirrored(t.Context(), observed(mirrored, &far), s.Told, s.Done)
 			o.Recorded(req.ID, "")
 			if inside := <-ended; inside != nil {
 				t.Errorf("the container ends with %v", inside)
