@@ -55,7 +55,8 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 var ofRuns = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.*)?|rolewright-runs)$`)
 
 // keepOff refuses requests for what belongs to other runs as Jobs, by its name or by their label, whatever the owner's namespace: with
-// it a run could act as another one. Lists, watches and deletions of many leave it out. A run reaches its own Job and Pod.
+// it a run could act as another one. Lists, watches and deletions of many leave it out. A run reads its own Job and Pod. Without these the
+// operator would take it for ended, while its container goes on.
 func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) *refusal {
 	if info.APIGroup == "" && info.Resource == "serviceaccounts" && info.Subresource == "token" && p.opts.JobNamespace != "" && info.Namespace == p.opts.JobNamespace {
 		return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "tokens of the accounts in the namespace "+info.Namespace+
@@ -63,7 +64,7 @@ func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) 
 	}
 	refused := p.reserved(info)
 	if refused == nil || strings.Contains(r.URL.Query().Get("labelSelector"), "rolewright.dev/") || ofRuns.MatchString(info.Name) &&
-		(info.Resource == "secrets" || s.RunID == "" || !strings.HasPrefix(info.Name, s.RunID)) {
+		(info.Resource == "secrets" || writes(r, info) || s.RunID == "" || !strings.HasPrefix(info.Name, s.RunID)) {
 		return refused
 	}
 	leaveOut(r, info)

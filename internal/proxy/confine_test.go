@@ -129,6 +129,11 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 			{"GET", "/api/v1/namespaces/system/secrets/" + own, false},
 			{"POST", "/api/v1/namespaces/system/serviceaccounts/operator/token", false},
 
+			{"DELETE", "/apis/batch/v1/namespaces/system/jobs/" + own + "?propagationPolicy=Orphan", false},
+			{"PATCH", "/apis/batch/v1/namespaces/system/jobs/" + own, false},
+			{"DELETE", "/api/v1/namespaces/system/pods/" + own + "-x7k2p?gracePeriodSeconds=0", false},
+			{"POST", "/api/v1/namespaces/system/pods/" + own + "-x7k2p/eviction", false},
+
 			{"GET", "/api/v1/namespaces/system/pods/" + own + "-x7k2p", true},
 			{"POST", "/api/v1/namespaces/system/secrets mine", true},
 			{"GET", "/api/v1/namespaces/system/secrets/pull", true},
