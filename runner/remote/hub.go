@@ -168,7 +168,7 @@ func (s *Session) Close() {
 }
 
 // readHave finds out up to which counter the events are there, how much of the reports of a
-// command, and how much they take: an earlier process has received them.
+// command, and how much all takes: an earlier process has received it.
 func (s *Session) readHave(command bool) error {
 	if s.reports = -1; command {
 		info, err := s.dir.Lstat(s.artifact(runner.ReportsFile))
@@ -192,6 +192,15 @@ func (s *Session) readHave(command bool) error {
 			counters = append(counters, n)
 		}
 		if info, err := entry.Info(); err == nil { // else it is gone
+			s.bytes += taken(info.Size())
+		}
+	}
+	artifacts, last := lastFiles()
+	for _, name := range artifacts {
+		last = append(last, s.artifact(name))
+	}
+	for _, name := range last {
+		if info, err := s.dir.Lstat(name); err == nil { // else it has not come
 			s.bytes += taken(info.Size())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -216,5 +217,31 @@ func TestHub_ClosesWhatHasNoRun(t *testing.T) {
 		if w.Code != http.StatusUnauthorized || w.Header().Get("Connection") != connection {
 			t.Errorf("%s is answered %d, %v", path, w.Code, w.Header())
 		}
+	}
+}
+
+// A file that is sent again takes its place beside the one before, also where an earlier process has received that.
+func TestHub_CountsWhatIsReplaced(t *testing.T) {
+	t.Parallel()
+	req := newRequest(t, "")
+	req.Files, req.MaxBytes = nil, 10<<10
+	if err := runner.CreateMirror(req); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{8 << 10, 8 << 10, 12 << 10} {
+		s, err := NewHub(unknown).Admit(req, "this")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&tar.Header{Name: "stdout", Typeflag: tar.TypeReg, Size: int64(size)}); err != nil {
+			t.Fatal(err)
+		}
+		b.Write(make([]byte, size))
+		if err := s.receive(&b); errors.Is(err, errTooMuch) != (size > 8<<10) {
+			t.Errorf("%d bytes beside %d of twice %d: %v", size, s.bytes, req.MaxBytes, err)
+		}
+		s.Close()
 	}
 }

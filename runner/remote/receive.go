@@ -52,12 +52,13 @@ func (s *Session) receive(body io.Reader) error {
 		if !ok || header.Typeflag != tar.TypeReg || isSparse(header) {
 			return errRefused
 		}
-		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one before.
-		grows := taken(min(header.Size, math.MaxInt64/2))
-		if before, err := s.dir.Lstat(place); err == nil {
-			grows -= taken(before.Size())
+		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one
+		// before, which is there until then.
+		size, before := taken(min(header.Size, math.MaxInt64/2)), int64(0)
+		if is, err := s.dir.Lstat(place); err == nil {
+			before = taken(is.Size())
 		}
-		if s.limit > 0 && (header.Size < 0 || grows > s.limit-s.bytes) {
+		if s.limit > 0 && (header.Size < 0 || size > s.limit-s.bytes) {
 			s.over = true
 			return errTooMuch
 		}
@@ -65,7 +66,7 @@ func (s *Session) receive(body io.Reader) error {
 			return err // it is sent again
 		}
 		s.tell(path.Base(place))
-		s.bytes += grows
+		s.bytes += size - before
 		s.have = max(s.have, counter)
 		if place == runner.OutcomeFile {
 			s.over = true
