@@ -279,11 +279,8 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 
 func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
 	unique := true // the same kind is served again and again under one name
-	// What is urgent is for the queue of the runs of all kinds to say.
-	priorities := false
 	c, err := ctrl.NewUnmanaged(k.name, ctrl.Options{
 		SkipNameValidation:      &unique,
-		UsePriorityQueue:        &priorities,
 		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1) + spareWorkers,
 		Reconciler:              r,
 		LogConstructor: func(req *reconcile.Request) logr.Logger {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rolewright/rolewright/controller/reference"
@@ -136,7 +135,7 @@ func (s *service) begin(ctx context.Context, namespace string) error {
 		return err
 	}
 	s.kinds.of.Store(namespace, is)
-	src := source.Kind[client.Object](is, s.r.newObject(), &handler.EnqueueRequestForObject{}, changes(s.r.responsible), s.r.note())
+	src := source.Kind[client.Object](is, s.r.newObject(), &firstList{}, changes(s.r.responsible), s.r.note())
 	if err := s.ctl.Watch(src); err != nil {
 		return fmt.Errorf("watch %s: %w", s.r.gvk, err)
 	}

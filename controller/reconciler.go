@@ -32,6 +32,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		// After an error the object is due at once, and the back-off delays it.
 		r.objects.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
 	}
+	res.Priority = new(0) // that of a first list is for one look
 	return res, err
 }
 

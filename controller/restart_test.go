@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -98,5 +101,52 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 		if n > 1 {
 			t.Errorf("%d lists of %s", n, resource)
 		}
+	}
+}
+
+// An object that was changed while there was no operator is looked at before those that were not: here, those cannot be done
+// with before it has run.
+func TestRestart_LooksAtChangedObjectsFirst(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.MaxConcurrentReconciles = 1 })}}
+	o := start(t, cfg, &fakeExecutor{}, opts)
+	var all []*unstructured.Unstructured
+	for i := range 20 {
+		all = append(all, create(t, c, object(gvk, ns, fmt.Sprintf("it-%02d", i), map[string]any{"size": int64(1)})))
+	}
+	for _, obj := range all {
+		awaitCondition(t, c, obj, status.Ready, "True")
+	}
+	o.stop()
+
+	const changed = 19
+	for i, obj := range all {
+		update(t, c, obj, func(is map[string]any) {
+			if i == changed {
+				is["spec"] = map[string]any{"size": int64(2)}
+			} else {
+				is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "paused": "true"}
+			}
+		})
+	}
+	ran := make(chan struct{})
+	held := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if req.Method == http.MethodPatch && !strings.Contains(req.URL.Path, all[changed].GetName()) {
+			select {
+			case <-ran:
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+		}
+		return next.RoundTrip(req)
+	})
+	again := &fakeExecutor{}
+	opts.Watches[0].Vars = map[string]any{"new": true} // which has the others say that a run is held back
+	start(t, held, again, opts)
+	eventually(t, "the changed object runs", func() bool { return again.count() > 0 })
+	close(ran)
+	for _, obj := range all[:changed] {
+		eventually(t, obj.GetName()+" is looked at", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
 	}
 }
