@@ -70,6 +70,15 @@ func tooOld(core string) bool {
 // guardRefuses matches what the guard says then.
 var guardRefuses = regexp.MustCompile(`ansible-core \S+ is too old, .*`)
 
+// tooOld is an error where the guard has ended the run so.
+func (r Result) tooOld() error {
+	line := guardRefuses.FindString(r.Tail)
+	if line == "" || r.Command != nil || r.ExitCode == 0 || r.Summary.PlaybookUUID != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnavailable, line)
+}
+
 // Look tells the same as [Runner.Check], and executes neither program where the metadata
 // of what is installed tells it for certain: that takes a fifth of the CPU. What it does
 // not see is a file that is damaged.

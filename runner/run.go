@@ -158,9 +158,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cmp.Or(cause, ErrStoodStill)), err)
 	}
-	if line := guardRefuses.FindString(res.Tail); line != "" && err == nil && res.ExitCode != 0 && res.Summary.PlaybookUUID == "" {
-		err = fmt.Errorf("%w: %s", ErrUnavailable, line)
-	}
+	err = cmp.Or(err, res.tooOld())
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)
 	return res, err
