@@ -117,7 +117,9 @@ func TestServeRemote_BoundsWhatHasNoToken(t *testing.T) {
 	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })) }()
+	go func() {
+		served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	}()
 	client := &http.Client{Transport: trusting(t, p)}
 	for name, tt := range map[string]struct {
 		token, host, header string
