@@ -61,7 +61,13 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 		return runEnded, nil
 	}
 	if handedOver && s.access != nil {
-		s.access.Leave()
+		patience := 5 * time.Second // this process ends
+		select {
+		case <-s.life.replaced:
+			patience = time.Minute
+		default:
+		}
+		s.access.Leave(patience)
 	}
 	r.dismiss(s)
 	s.memory.lost = &s.active

@@ -48,7 +48,7 @@ func (s *Set) Hold(shard *Shard) error {
 
 // Release has the objects of a shard not served any more: their runs end as they have begun,
 // and no new one starts. left waits until nothing is left of them; it leaves those in Pods of their own, which go on, to who holds the
-// shard next, once no other is left.
+// shard next and finds them by the status, once no other is left.
 func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -71,7 +71,7 @@ func (s *Set) left(shard *Shard) func(context.Context) error {
 		}
 	}
 	for _, k := range of {
-		if k.watch.Executor == watches.ExecutorJob {
+		if r := k.reconciler(); k.watch.Executor == watches.ExecutorJob && r != nil && r.writesStatus() {
 			apart = append(apart, k.ended)
 		} else {
 			ended = append(ended, k.ended)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -155,24 +156,32 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	_, _, other, _ := installed(t)
-	apart := watchOf(gvk)
+	_, _, unnamed, _ := installed(t)
+	apart, nameless := watchOf(gvk), watchOf(unnamed) // whose runs no status names, by which they are found
 	apart.Executor = watches.ExecutorJob
-	begun, end, handedOver := make(chan struct{}, 2), make(chan struct{}), make(chan bool, 1)
+	nameless.Executor, nameless.ManageStatus, nameless.Job = watches.ExecutorJob, false, []byte("{}")
+	begun, end, last, handedOver := make(chan struct{}, 3), make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		begun <- struct{}{}
 		if req.Apart == nil {
 			<-end
 			return succeeded(), nil
 		}
+		if req.Apart.Template != nil {
+			<-last
+			return succeeded(), nil
+		}
 		<-ctx.Done()
-		handedOver <- closed(end) && req.Apart.GoesOn(context.Cause(ctx))
+		handedOver <- closed(last) && req.Apart.GoesOn(context.Cause(ctx))
 		return runner.Result{ID: req.ID}, runner.ErrHandedOver
 	}}
-	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{apart, watchOf(other)}})
+	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{apart, nameless, watchOf(other)}})
 	shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
 	must.Do(t, o.set.Hold(shard))
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
-	create(t, c, object(other, ns, "one", map[string]any{}))
+	beside := create(t, c, object(other, ns, "one", map[string]any{}))
+	create(t, c, object(unnamed, ns, "one", map[string]any{}))
+	<-begun
 	<-begun
 	<-begun
 	left := must.Get(o.set.Release(shard))(t)
@@ -181,8 +190,12 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 	if err := left(past); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a run in progress: %v, want to wait", err)
 	}
+	gone := make(chan error)
+	go func() { gone <- left(t.Context()) }()
 	close(end)
-	must.Do(t, left(t.Context()))
+	awaitCondition(t, c, beside, status.Ready, "True")
+	close(last)
+	must.Do(t, <-gone)
 	if !<-handedOver {
 		t.Error("the run in a Pod is left before the other one has ended, or does not go on")
 	}

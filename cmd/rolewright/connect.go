@@ -65,6 +65,8 @@ type reader struct {
 	// pod is the name of the operator's Pod, where it was looked for, and others read from those of its other replicas.
 	pod    string
 	others []*reader
+	// failed is why its Pod cannot be reached.
+	failed error
 }
 
 // connect finds the operator. The caller closes the reader.
@@ -102,17 +104,19 @@ func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
 		}
 	}
 	for i, pod := range pods {
-		base, end, err := forward(ctx, found.config, client, pod)
-		if err != nil {
-			r.close()
-			return nil, err
+		one := r
+		if i > 0 {
+			one = &reader{client: r.client, namespace: r.namespace, close: func() {}}
+			r.others = append(r.others, one)
 		}
-		ends = append(ends, end)
-		if i == 0 {
-			r.base, r.pod = base, pod.Name
-		} else {
-			r.others = append(r.others, &reader{client: r.client, base: base, namespace: r.namespace, close: func() {}, pod: pod.Name})
+		one.pod = pod.Name
+		var end func()
+		if one.base, end, one.failed = forward(ctx, found.config, client, pod); one.failed == nil {
+			ends = append(ends, end)
 		}
+	}
+	if len(ends) == 0 {
+		return nil, r.failed
 	}
 	return r, nil
 }
@@ -285,6 +289,9 @@ func (r *reader) get(ctx context.Context, path string, query url.Values, into an
 
 // ask sends a request. The answer is one of success.
 func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	if r.failed != nil {
+		return nil, r.failed
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+api.Root+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return nil, usage(err)

@@ -101,6 +101,7 @@ func (w *watched) leave(why error) error {
 	case <-w.drained:
 	case <-w.session.Done:
 		return nil
+	case <-w.req.Apart.Replaced: // this process goes on, and answers what is in progress
 	case <-time.After(drainPatience):
 	}
 	return fmt.Errorf("%w: %w", runner.ErrHandedOver, why)

@@ -229,9 +229,9 @@ func (a *Access) Revoke() {
 	a.session.close()
 }
 
-// Leave waits for what is in progress, which is cut off if that takes long, and lets no further request in: the run goes on at
+// Leave waits for what is in progress, which is cut off after patience, and lets no further request in: the run goes on at
 // another operator. Revoke is called after it.
-func (a *Access) Leave() {
-	defer time.AfterFunc(drain, func() { a.session.end(errRunEnded) }).Stop()
+func (a *Access) Leave(patience time.Duration) {
+	defer time.AfterFunc(patience, func() { a.session.end(errRunEnded) }).Stop()
 	a.session.drain()
 }

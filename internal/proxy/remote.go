@@ -20,7 +20,7 @@ const drain = 5 * time.Second
 // of header lines. A Pod of a run gives each up in half of the time.
 const (
 	remoteHeaderTimeout = 10 * time.Second
-	remoteHeaderBytes   = 16 << 10
+	remoteHeaderBytes   = 32 << 10
 	remoteIdleTimeout   = 30 * time.Second
 )
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -62,7 +63,7 @@ func TestServeRemote_OfARunThatIsLeft(t *testing.T) {
 	<-arrived
 	go func() {
 		defer close(left)
-		a.Leave()
+		a.Leave(time.Hour)
 	}()
 	for get("/api/v1/namespaces/n/secrets") == http.StatusOK {
 		// it is about to be left
@@ -129,8 +130,8 @@ func TestServeRemote_BoundsWhatHasNoToken(t *testing.T) {
 		"no token":         {"", "", "", http.StatusUnauthorized, true},
 		"an unknown token": {"unknown", "", "", http.StatusUnauthorized, true},
 		"a foreign Host":   {"unknown", "example.com", "", http.StatusForbidden, true},
-		"a run":            {token, "", strings.Repeat("x", 8<<10), http.StatusOK, false},
-		"a long header":    {token, "", strings.Repeat("x", 32<<10), http.StatusRequestHeaderFieldsTooLarge, true},
+		"a run":            {token, "", strings.Repeat("x", 24<<10), http.StatusOK, false},
+		"a long header":    {token, "", strings.Repeat("x", 48<<10), http.StatusRequestHeaderFieldsTooLarge, true},
 	} {
 		r := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+listener.Addr().String()+"/api/v1/namespaces/n/configmaps/x", http.NoBody))(t)
 		r.Host = tt.host
