@@ -72,7 +72,7 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 // checkJobURL looks whether Pods of runs find the operator.
 func (o *doctorOptions) checkJobURL(ctx context.Context, client kubernetes.Interface, namespace string) doctor.Finding {
 	if o.jobURL == "" {
-		remedy := "give the operator and doctor --job-url with the Service of config/jobs, such as https://rolewright-runs." + namespace + ".svc:8444"
+		remedy := "give the operator and doctor --job-url with the Service of config/jobs, such as https://my-operator-runs." + namespace + ".svc:8444"
 		if inPod() {
 			return jobsLeftOut("whether Pods of runs find the operator: doctor does not see the operator's --job-url", remedy)
 		}

@@ -115,7 +115,7 @@ func statusMeanings() map[string]string {
 		"lastRun.finished": "When it ended.", "lastRun.duration": "How long it took.", "lastRun.result": "Succeeded, Failed or Interrupted.", "lastRun.reason": "The end in one word, see the reasons.",
 		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
 		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
-		"lastRun.executor": "warm, runner, command or handler: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
+		"lastRun.executor": "warm, runner, job, command or handler: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
 		"lastRun.losses":     "How many runs in a row of this generation were lost; missing if this one was not.",

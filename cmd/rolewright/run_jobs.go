@@ -37,7 +37,7 @@ type jobOptions struct {
 }
 
 func (o *jobOptions) bindJobs(fs *pflag.FlagSet) {
-	fs.StringVar(&o.jobURL, "job-url", "", "Where Pods of runs find the operator, for the executor job: that of a Service for --job-bind-address, such as https://rolewright-runs.my-system.svc:8444. Needed for that executor.")
+	fs.StringVar(&o.jobURL, "job-url", "", "Where Pods of runs find the operator, for the executor job: that of a Service for --job-bind-address, such as https://my-operator-runs.my-operator-system.svc:8444. Needed for that executor.")
 	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator that leads, or each that shares the objects, serves Pods of runs, for the executor job.")
 	fs.StringVar(&o.jobNamespace, "job-namespace", "", "The namespace of Jobs of runs. Empty for the operator's own.")
 	fs.StringVar(&o.jobImage, "job-image", "", "The operator's own image, with this program in it, from which Pods of runs are made unless their watch names another one. Empty for that of the operator's Pod.")
@@ -69,7 +69,7 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	case o.watchContent:
 		return usage(errors.New("the executor job does not go with --watch-content: Pods of runs have the content of their image"))
 	case o.jobURL == "":
-		return usage(errors.New("the executor job needs --job-url: where the Pods of runs find this operator, such as https://rolewright-runs.my-system.svc:8444"))
+		return usage(errors.New("the executor job needs --job-url: where the Pods of runs find this operator, such as https://my-operator-runs.my-operator-system.svc:8444"))
 	case err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "":
 		return usage(fmt.Errorf("--job-url %q: write https:// with a host and a port, and no path", o.jobURL))
 	}
