@@ -295,13 +295,18 @@ func TestJobs_OfReplicasThatShareTheObjects(t *testing.T) {
 	}
 }
 
-func outliveReplica(t *testing.T, by syscall.Signal) {
+// sharingJobs are two replicas to be that share the objects and make Jobs, the directory of what their runs wait for, and their addresses.
+func sharingJobs(t *testing.T) (r *replicas, gates string, addresses []string) {
 	t.Helper()
-	gates := t.TempDir()
-	r := newReplicas(t)
-	addresses := []string{testenv.Address(t), testenv.Address(t)}
+	r, gates, addresses = newReplicas(t), t.TempDir(), []string{testenv.Address(t), testenv.Address(t)}
 	r.stageJobs(gates, split(t, addresses))
 	r.args = append(r.args, append(longLease(), "--shards="+strconv.Itoa(shardsOfTest))...)
+	return r, gates, addresses
+}
+
+func outliveReplica(t *testing.T, by syscall.Signal) {
+	t.Helper()
+	r, gates, addresses := sharingJobs(t)
 	first := r.another("--job-bind-address=" + addresses[0])
 	second := r.another("--job-bind-address=" + addresses[1])
 	for _, o := range []*operator{first, second} {
@@ -348,11 +353,7 @@ func outliveReplica(t *testing.T, by syscall.Signal) {
 // that has begun it has them no more.
 func TestJobs_FollowTheirShardToAReplicaThatJoins(t *testing.T) {
 	t.Parallel()
-	gates := t.TempDir()
-	r := newReplicas(t)
-	addresses := []string{testenv.Address(t), testenv.Address(t)}
-	r.stageJobs(gates, split(t, addresses))
-	r.args = append(r.args, append(longLease(), "--shards="+strconv.Itoa(shardsOfTest))...)
+	r, gates, addresses := sharingJobs(t)
 	first := r.another("--job-bind-address=" + addresses[0])
 	first.awaitOutput("Runs in Pods of their own are served")
 	first.awaitOutput("This replica takes a shard")
