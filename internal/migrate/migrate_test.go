@@ -191,6 +191,17 @@ func TestReport_KnowsPlurals(t *testing.T) {
 	}
 }
 
+// Tasks of ansible-operator read objects by their names with permissions to list only.
+func TestReport_ListWithoutGet(t *testing.T) {
+	for verbs, want := range map[string]bool{"[list, watch]": true, "[list, get]": false, `["*"]`: false, "[create]": false} {
+		r := newReporter(known())
+		r.manifests("kind: ClusterRole\nrules: [{apiGroups: [''], resources: [secrets], verbs: " + verbs + "}]\n")
+		if got := slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.Rule == noGet && d.Level == DropIn }); got != want {
+			t.Errorf("%s: found %v", verbs, got)
+		}
+	}
+}
+
 // FuzzPlan: whatever the files of a project are, they are compared, and what is changed can
 // still be read.
 func FuzzPlan(f *testing.F) {

@@ -129,12 +129,23 @@ func (r *reporter) container(c *yaml.Node) {
 	}
 }
 
+// verbWithout is where a rule of a role has a verb, and -1 if it has not, or has the other one, too.
+func verbWithout(verbs *yaml.Node, verb, other string) int {
+	if slices.ContainsFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == other || n.Value == "*" }) {
+		return -1
+	}
+	return slices.IndexFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == verb })
+}
+
 // permissions compares rules of a role.
 func (r *reporter) permissions(text string, rules *yaml.Node) {
 	for _, rule := range rules.Content {
 		verbs := child(rule, "verbs")
-		at := slices.IndexFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == "update" })
-		if at < 0 || slices.ContainsFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == "patch" || n.Value == "*" }) {
+		if at := verbWithout(verbs, "list", "get"); at >= 0 {
+			r.change(r.add(noGet, verbs.Content[at].Line, "list without get"), DropIn, text, itemAfter(text, verbs, at, "get"))
+		}
+		at := verbWithout(verbs, "update", "patch")
+		if at < 0 {
 			continue
 		}
 		groups, resources := child(rule, "apiGroups"), child(rule, "resources")

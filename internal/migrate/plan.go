@@ -66,6 +66,7 @@ func steps() []step {
 		{DropIn, "Build the image on rolewright/charts", []string{chartImage}, "Rolewright takes helm-operator's place; the entrypoint and what is copied into the image stay."},
 		{DropIn, "Run Rolewright in the Makefile", []string{runTarget}, "rolewright run takes the flags of ansible-operator run and of helm-operator run."},
 		{DropIn, "Let the operator patch the kinds it watches", []string{noPatch}, "Rolewright writes status and finalizers with a patch."},
+		{DropIn, "Let the operator get the objects it lists", []string{noGet}, "A task that reads an object by its name is no longer answered from a cache."},
 		{DropIn, "Keep the record of runs in the status", []string{statusSchema}, "Rolewright's record is status.ansible: without it, each restart runs every object."},
 		{DropIn, "Give the operator the time to end its runs", []string{grace}, "Runs end within --graceful-shutdown-timeout, 30 s; the Pod must have longer."},
 		{DropIn, "Give the operator memory for runs of charts", []string{chartMemory}, "Each run is a process: two at a time take 384Mi with the operator."},

@@ -81,6 +81,7 @@ const (
 	otherHosts    = "RW633"
 	finalizer     = "RW634"
 	markingOff    = "RW635"
+	noGet         = "RW636"
 	notRead       = "RW641"
 	unnamedImage  = "RW642"
 	roleElsewhere = "RW643"
@@ -143,6 +144,11 @@ func rulesOfWork() []Rule {
 			ID: noPatch, Severity: Blocked, Title: "the operator may update a watched kind, and not patch it",
 			AnsibleOperator: "writes status and finalizers with an update", Rolewright: "writes them with a patch, and otherwise has no status and no finalizer",
 			Do: "grant patch beside update",
+		},
+		{
+			ID: noGet, Severity: Blocked, Title: "the operator may list objects, and not get them",
+			AnsibleOperator: "answers a task that reads an object by its name from its cache, for which list and watch are enough",
+			Rolewright:      "sends such a request to the API server, which refuses it with 403", Do: "grant get beside list and watch",
 		},
 		{
 			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
