@@ -212,7 +212,7 @@ func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name st
 	err = a.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
 		obj.SetNamespace(key.Namespace)
-		return obj, usage(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", gvk.Kind, strings.TrimPrefix(key.String(), "/")))
+		return obj, coded(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", gvk.Kind, strings.TrimPrefix(key.String(), "/")), exitNothing)
 	}
 	if err != nil {
 		return nil, unreachable(err)
