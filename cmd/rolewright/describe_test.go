@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -170,6 +171,31 @@ func TestLogs_OfOneObject(t *testing.T) {
 	l.query = url.Values{"kind": {"tea"}, "name": {"black"}}
 	_, err = l.catchUp(t.Context(), "8c51")
 	says(t, err.Error(), "the run is one of Tea.a.example.com/green in one", true)
+}
+
+// logs -f ends where its replica follows the run no more: what comes of it, another one is told.
+func TestLogs_EndsWithARunThatGoesToAnotherReplica(t *testing.T) {
+	t.Parallel()
+	brief := history.Brief{ID: "8c51a3f0-long", Object: history.Object{Kind: "Tea", Name: "green"}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.Root+"/runs", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.RunList{Metadata: api.ListMeta{Leads: true}, Items: []history.Brief{brief}})
+	})
+	mux.HandleFunc("GET "+api.Root+"/runs/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Run{Run: history.Run{Brief: brief}})
+	})
+	mux.HandleFunc("GET "+api.Root+"/events", func(w http.ResponseWriter, _ *http.Request) {
+		data := must.Get(json.Marshal(history.Event{Kind: history.RunLeft, Run: brief}))(t)
+		fmt.Fprintf(w, "id: 8\nevent: %s\ndata: %s\n\n", history.RunLeft, data)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	var out, stderr bytes.Buffer
+	l := tasksLog{
+		reader: &reader{base: server.URL, client: http.DefaultClient, close: func() {}}, out: &out, stderr: &stderr,
+		query: url.Values{"kind": {"tea"}, "name": {"green"}}, follow: true,
+	}
+	says(t, l.show(t.Context(), "").Error(), "-f --run 8c51a3f0 ", true)
 }
 
 // logs that waits for the first run follows the object that it is of, and no other one of that name.

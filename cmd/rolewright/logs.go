@@ -66,10 +66,11 @@ type tasksLog struct {
 	follow      bool
 
 	// run is the run that is shown, tasks how many of its tasks were, and ended is true
-	// once its end was.
+	// once its end was. left is true once its replica does not follow it any more, and it goes on.
 	run   string
 	tasks int
 	ended bool
+	left  bool
 	// object is the one whose runs are shown: several may have the name. It has no name until a run is known.
 	object history.Object
 }
@@ -85,8 +86,11 @@ func (l *tasksLog) show(ctx context.Context, id string) error {
 			if json.Unmarshal(data, &e) == nil {
 				l.event(e)
 			}
-			return true
+			return !l.left
 		})
+		if l.left {
+			return unreachable(fmt.Errorf("run %.8s goes on, and its replica does not follow it any more, as where another one takes its shard: ask all replicas for it in some seconds, with -f --run %.8s and without --operator-pod", l.run, l.run))
+		}
 		if !errors.Is(err, errResync) {
 			return err
 		}
@@ -171,6 +175,8 @@ func (l *tasksLog) event(e history.Event) {
 		l.task(e.Number, *e.Task)
 	case history.RunEnded:
 		l.end(e.Run)
+	case history.RunLeft:
+		l.left = true
 	}
 }
 

@@ -288,7 +288,10 @@ func TestRecorder(t *testing.T) {
 	}
 	must.Be(t, "events", []EventKind{RunStarted, TaskEnded, Wrote, TaskEnded, Wrote, RunEnded}, kinds)
 	must.Be(t, "all of them", true, ok)
-	rest, _, _ := r.Events(from + 5)
+	r.Begin(Run{Brief: Brief{ID: "goes on"}}).Drop()
+	rest, _, _ := r.Events(r.Cursor() - 1)
+	must.Be(t, "what tells of a run that goes on", RunLeft, rest[0].Kind)
+	rest, _, _ = r.Events(from + 5)
 	must.Be(t, "events after a cursor", RunEnded, rest[0].Kind)
 	y := r.Begin(runOf(2))
 	<-more

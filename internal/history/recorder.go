@@ -32,6 +32,8 @@ const (
 	TaskEnded  EventKind = "task"
 	Wrote      EventKind = "write"
 	RunEnded   EventKind = "run-ended"
+	// RunLeft is the last event of a run that goes on: another process records it, or this one later.
+	RunLeft EventKind = "run-left"
 )
 
 // Event is what happens to a run in progress.
@@ -212,7 +214,7 @@ func (x *Recording) End(finish func(*Run)) {
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
 }
 
-// Drop records nothing of the run: it goes on, and another process records it.
+// Drop records nothing of the run: it goes on, and another process records it. Who follows it here is told so, since no end comes.
 func (x *Recording) Drop() {
 	if x == nil {
 		return
@@ -224,6 +226,7 @@ func (x *Recording) Drop() {
 		if x.observed != nil {
 			x.observed.End(x.run)
 		}
+		x.r.tell(Event{Kind: RunLeft, Run: x.run.Brief})
 	}
 }
 

@@ -112,6 +112,7 @@ if (live) {
       writeRows.append(row(sign(w.result), plain(w.resource + " " + (name ?? "") + (w.dryRun ? " (dry run)" : "")), plain((w.fields ?? []).join(", ")), ""));
     },
     "run-ended": () => reload(),
+    "run-left": () => { live.textContent = "The run goes on, and this replica of the operator does not follow it any more. Look at another one."; },
   });
 }
 
