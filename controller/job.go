@@ -60,16 +60,18 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
 		return runEnded, nil
 	}
+	moved := handedOver && closed(s.life.replaced) // to another replica, and this process goes on
 	if handedOver && s.access != nil {
-		patience := 5 * time.Second // this process ends
-		select {
-		case <-s.life.replaced:
+		patience := 5 * time.Second
+		if moved {
 			patience = time.Minute
-		default:
 		}
 		s.access.Leave(patience)
 	}
 	r.dismiss(s)
+	if moved { // or its disk would keep, and not count, what the next one gets from the Pod from the first event on
+		r.store.Leave(s.uid(), s.runID)
+	}
 	s.memory.lost = &s.active
 	s.recording.Drop()
 	if errors.Is(s.err, runner.ErrNoSpace) {

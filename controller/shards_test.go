@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -160,6 +163,7 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 	apart, nameless := watchOf(gvk), watchOf(unnamed) // whose runs no status names, by which they are found
 	apart.Executor = watches.ExecutorJob
 	nameless.Executor, nameless.ManageStatus, nameless.Job = watches.ExecutorJob, false, []byte("{}")
+	dir := ""
 	begun, end, last, handedOver := make(chan struct{}, 3), make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		begun <- struct{}{}
@@ -171,6 +175,8 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 			<-last
 			return succeeded(), nil
 		}
+		must.Do(t, os.MkdirAll(filepath.Join(req.Dir, "artifacts"), 0o700))
+		dir = filepath.Dir(req.Dir)
 		<-ctx.Done()
 		handedOver <- closed(last) && req.Apart.GoesOn(context.Cause(ctx))
 		return runner.Result{ID: req.ID}, runner.ErrHandedOver
@@ -201,5 +207,8 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 	}
 	if _, ended := lastRun(get(t, c, obj).Object["status"].(map[string]any)); ended {
 		t.Error("the end of the run that goes on is recorded")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory of the run that goes on: %v, want none", err)
 	}
 }

@@ -227,6 +227,17 @@ func (a *Store) finish(object, run string, keep Retention) {
 	}
 }
 
+// leave removes a run in progress, which an earlier process may have begun, and this one found at its start.
+func (a *Store) leave(object, run string) {
+	a.remove(filepath.Join(a.runs, object, run))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shelf(object)
+	a.take(object, s, func(k kept) bool { return k.id == run })
+	delete(s.busy, run)
+	a.tidy(object)
+}
+
 // forget drops an object that is gone, with all that is left of it.
 func (a *Store) forget(object string) error {
 	a.mu.Lock()

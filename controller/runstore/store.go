@@ -182,6 +182,13 @@ func (s *Store) Finish(uid, run string, keep Retention) {
 	}
 }
 
+// Leave removes what there is of a run that goes on elsewhere, where all of it is received once more.
+func (s *Store) Leave(uid, run string) {
+	if runner.IsID(run) {
+		s.leave(filepath.Base(s.Object(uid)), run)
+	}
+}
+
 // Settled is called when no run of the object is in progress or unrecorded.
 func (s *Store) Settled(uid string, keep Retention) {
 	s.settled(filepath.Base(s.Object(uid)), keep)
