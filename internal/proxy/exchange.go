@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -102,8 +103,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	cut := func() {
+		conn, ok := r.Context().Value(connKey{}).(net.Conn)
+		if over, is := conn.(*tls.Conn); is && x.apart {
+			_ = over.NetConn().Close() // before TLS is ended in order, from which a Pod could not tell that its exec was cut
+		}
 		cancel(errRunEnded)
-		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		if ok {
 			_ = conn.Close() // what is written to a client that does not read would wait for ever
 		}
 	}

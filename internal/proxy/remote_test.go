@@ -74,6 +74,47 @@ func TestServeRemote_OfARunThatIsLeft(t *testing.T) {
 	<-left
 }
 
+// By how the connection of an exec ends its Pod tells whether it was cut, which is no failure of its role.
+func TestServeRemote_CutsAnExecOutOfOrder(t *testing.T) {
+	t.Parallel()
+	ends := make(chan struct{})
+	api := script(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = rw.Flush()
+		if r.URL.Path == pod+"exec" {
+			<-ends
+		}
+	}, plainly)
+	t.Cleanup(func() { close(ends) })
+	p := startProxy(t, api.config())
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.NotFoundHandler()) }()
+	a, _, token := admit(t, p, Grant{})
+	for _, subresource := range []string{"attach", "exec"} {
+		tap := &tapped{Conn: must.Get((&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String()))(t)}
+		conn, r := upgraded(t, func(testing.TB) net.Conn {
+			return tls.Client(tap, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) //nolint:gosec // it is about how the connection ends
+		}, token, http.MethodGet, pod+subresource, "websocket")
+		cut := subresource == "exec"
+		if cut {
+			a.Leave(0)
+		}
+		_, _ = io.Copy(io.Discard, r)
+		must.Be(t, subresource+" ended in order", !cut, tap.endsInOrder())
+		_ = conn.Close()
+	}
+	cancel()
+	must.Do(t, <-served)
+}
+
 // A run in another Pod goes on with the replica that leads next: this one does not answer its writes, which would fail its tasks.
 func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
 	t.Parallel()

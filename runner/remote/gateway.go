@@ -76,12 +76,12 @@ func dialOperator(in Input, say func(text string)) (func(ctx context.Context, ne
 	if err != nil {
 		return nil, err
 	}
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Control: endUnanswered}, Config: config}
+	dialer := &net.Dialer{KeepAlive: 15 * time.Second, Control: endUnanswered}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d time.Duration
 		tell := time.Now().Add(tellAfter)
 		for hops := 0; ; hops++ {
-			conn, err := dialer.DialContext(ctx, network, address)
+			conn, err := connect(ctx, dialer, config, network, address)
 			if err == nil {
 				if err = hasRun(ctx, conn, in); err == nil {
 					return conn, nil
@@ -241,6 +241,7 @@ type waiting struct {
 	// givenUp has a function called when the run gives it up, as [context.AfterFunc] does.
 	givenUp func(func()) (stop func() bool)
 	reached atomic.Bool // there is a connection for it
+	line    *line       // which is that
 }
 
 // waitingKey is that of a *waiting in the context in which a connection is made.
@@ -277,7 +278,10 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 				waits.reached.Store(false)
 				g.away.CompareAndSwap(0, time.Now().UnixMilli())
 			},
-			GotConn: func(httptrace.GotConnInfo) {
+			GotConn: func(got httptrace.GotConnInfo) {
+				if over, ok := got.Conn.(*tls.Conn); ok {
+					waits.line, _ = over.NetConn().(*line)
+				}
 				waits.reached.Store(true)
 				g.away.Store(0)
 			},
@@ -305,9 +309,12 @@ func until(serving context.Context, dial dialing) dialing {
 	}
 }
 
-// counted has answers counted that end before their end. Those of watches end at any time.
+// counted has answers counted that are cut before their end. Those of watches end at any time.
 func (g *gateway) counted(r *http.Response) error {
-	if r.StatusCode != http.StatusSwitchingProtocols && !r.Request.URL.Query().Has("watch") {
+	switch {
+	case r.StatusCode == http.StatusSwitchingProtocols:
+		g.countTunnel(r)
+	case !r.Request.URL.Query().Has("watch"):
 		r.Body = &countedBody{r.Body, g, r.Request}
 	}
 	return nil

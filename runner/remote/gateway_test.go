@@ -1,10 +1,12 @@
 package remote
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -179,6 +181,50 @@ func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
 		must.Be(t, "what is served", method+" "+body, strings.Join(served, ","))
 	}
 	must.Be(t, "requests without an answer", int64(0), g.cut.Load())
+}
+
+// An exec that an operator cuts is no failure of its role; one that ends, or that the run ends, is what it is.
+func TestGateway_CountsAnExecThatIsCut(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	o.start()
+	req := newRequest(t, "")
+	o.admit(t, req, "this")
+	o.api = func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = rw.Flush()
+		switch r.URL.Path {
+		case "/cut":
+			_ = conn.(*tls.Conn).NetConn().Close()
+		case "/closed":
+			_, _ = io.Copy(io.Discard, rw)
+		}
+	}
+	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.Apart.Token}))(t)
+	t.Cleanup(g.close)
+	config := must.Get(clientConfig(g.ca))(t)
+	config.ServerName = "localhost"
+	for _, tt := range []struct {
+		path string
+		cut  int64
+	}{{"/ended", 0}, {"/closed", 0}, {"/cut", 1}} {
+		conn := must.Get((&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", g.listener.Addr().String()))(t)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", tt.path)
+		r := bufio.NewReader(conn)
+		resp := must.Get(http.ReadResponse(r, nil))(t) //nolint:bodyclose // the connection is
+		must.Be(t, "answer", http.StatusSwitchingProtocols, resp.StatusCode)
+		if tt.path != "/closed" {
+			_, _ = io.Copy(io.Discard, r)
+		}
+		must.Do(t, conn.Close())
+		must.Be(t, "counted after "+tt.path, tt.cut, g.cut.Load())
+	}
 }
 
 // A connection is not made any more for a request that was given up, or when the gateway is closed.

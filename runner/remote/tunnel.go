@@ -1,0 +1,75 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// line is a connection to the operator below TLS. It notes its end: TLS that was ended in order is read no further, but net/http takes
+// both for the same.
+type line struct {
+	net.Conn
+
+	cut atomic.Bool
+}
+
+// Read implements [io.Reader].
+func (l *line) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if err != nil && !errors.Is(err, net.ErrClosed) { // else this side has closed it
+		l.cut.Store(true)
+	}
+	return n, err
+}
+
+// connect makes a connection whose [tls.Conn.NetConn] is a line.
+func connect(ctx context.Context, dialer *net.Dialer, config *tls.Config, network, address string) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	over := tls.Client(&line{Conn: conn}, config)
+	if err := over.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return over, nil
+}
+
+// tunnel is what an answer has for a body that changes the protocol, such as that of an exec.
+type tunnel interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// countedTunnel counts where it is cut: what goes through does not tell.
+type countedTunnel struct {
+	tunnel
+
+	g    *gateway
+	line *line
+}
+
+// countTunnel has an answer counted that changes the protocol, and whose connection is cut.
+func (g *gateway) countTunnel(r *http.Response) {
+	waits, _ := r.Request.Context().Value(waitingKey{}).(*waiting)
+	if is, ok := r.Body.(tunnel); ok && waits != nil && waits.line != nil {
+		r.Body = &countedTunnel{is, g, waits.line}
+	}
+}
+
+// Read implements [io.Reader].
+func (t *countedTunnel) Read(p []byte) (int, error) {
+	n, err := t.tunnel.Read(p)
+	if err != nil && t.line.cut.Load() {
+		t.g.cut.Add(1)
+	}
+	return n, err
+}
