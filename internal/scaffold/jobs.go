@@ -31,16 +31,8 @@ var (
 // withJobs adds to the files of a project what runs as Jobs need, and returns what the lists of
 // the directory are with it.
 func (p Project) withJobs(dir string, base []File) (files []File, lists map[string]string, err error) {
-	names, err := fs.Glob(config.Files, "jobs/*.yaml")
-	if err != nil {
+	if files, err = p.part("jobs"); err != nil {
 		return nil, nil, err
-	}
-	for _, name := range names {
-		text, err := config.Files.ReadFile(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		files = append(files, File{Path: "config/" + name, Text: strings.ReplaceAll(string(text), config.Name, p.Name)})
 	}
 	edits := map[string]func(text string) string{listedParts: listJobs}
 	set, err := JobURLs(dir)
@@ -65,6 +57,23 @@ func (p Project) withJobs(dir string, base []File) (files []File, lists map[stri
 		files = append(files, f)
 	}
 	return files, lists, nil
+}
+
+// part are the files of config/NAME that are the same for all operators, but for the name.
+func (p Project) part(name string) ([]File, error) {
+	names, err := fs.Glob(config.Files, name+"/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, name := range names {
+		text, err := config.Files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Path: "config/" + name, Text: strings.ReplaceAll(string(text), config.Name, p.Name)})
+	}
+	return files, nil
 }
 
 // listJobs adds config/jobs to the parts of config/default.

@@ -156,12 +156,16 @@ func (p Project) Files() ([]File, error) {
 	for i, f := range files { // a repository that was made elsewhere has them
 		files[i].Yields = f.Path == "README.md" || f.Path == ".gitignore"
 	}
+	shards, err := p.part("shards")
+	if err != nil {
+		return nil, err
+	}
 	about, err := execute("files/csv.yaml", p)
 	if err != nil {
 		return nil, err
 	}
 	own, err := p.file()
-	files = append(files, own, File{Path: "config/manifests/bases/" + p.Name + ".clusterserviceversion.yaml", Text: about})
+	files = append(append(files, shards...), own, File{Path: "config/manifests/bases/" + p.Name + ".clusterserviceversion.yaml", Text: about})
 	if p.Charts() {
 		files = slices.DeleteFunc(files, func(f File) bool {
 			return f.Path == "requirements.yml" || strings.HasPrefix(f.Path, "molecule/")
