@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
@@ -24,7 +25,7 @@ func (r *reader) ofReplica(one *reader, err error) error {
 	return err
 }
 
-// run is the one whose ID begins so, if there is one only, of the first replica that has it.
+// run is the one whose ID begins so, if there is one only in all replicas. Where several have it, it is that of the first.
 func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error) {
 	answer, _, err = r.runAt(ctx, id)
 	return answer, err
@@ -33,14 +34,29 @@ func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error)
 // runAt is as run, and returns the replica, too.
 func (r *reader) runAt(ctx context.Context, id string) (answer api.Run, at *reader, err error) {
 	var failed error
-	for _, at := range r.replicas() {
-		err := at.get(ctx, "/runs/"+url.PathEscape(runID(id)), nil, &answer)
-		if err == nil {
-			return answer, at, nil
+	var others []string
+	for _, one := range r.replicas() {
+		var is api.Run
+		err := one.get(ctx, "/runs/"+url.PathEscape(runID(id)), nil, &is)
+		known, _ := errors.AsType[codedError](err)
+		switch {
+		case err == nil && is.Run.ID == runID(id):
+			return is, one, nil
+		case err == nil && at == nil:
+			answer, at = is, one
+		case err == nil && is.Run.ID != answer.Run.ID:
+			others = append(others, is.Run.ID)
+		case known.code == exitUsage: // several of its own
+			return api.Run{}, nil, r.ofReplica(one, err)
+		case err != nil && (len(r.others) == 0 || known.code != exitNothing):
+			failed = cmp.Or(failed, r.ofReplica(one, err))
 		}
-		if known, nothing := errors.AsType[codedError](err); len(r.others) == 0 || !nothing || known.code != exitNothing {
-			failed = cmp.Or(failed, r.ofReplica(at, err))
-		}
+	}
+	switch {
+	case len(others) > 0:
+		return api.Run{}, nil, usage(fmt.Errorf("run %.40q: several IDs begin so; give more of it: %s, %s", id, answer.Run.ID, strings.Join(others, ", ")))
+	case at != nil:
+		return answer, at, nil
 	}
 	return answer, nil, cmp.Or(failed, coded(fmt.Errorf("none of %d replicas has the run %.40q", len(r.replicas()), id), exitNothing))
 }

@@ -39,7 +39,7 @@ func replicaOf(t *testing.T, pod string, leads bool, shards *api.Shards, runs ..
 	})
 	mux.HandleFunc("GET "+api.Root+"/runs/{id}", func(w http.ResponseWriter, r *http.Request) {
 		for _, is := range all {
-			if is.ID == r.PathValue("id") {
+			if strings.HasPrefix(is.ID, r.PathValue("id")) {
 				_ = json.NewEncoder(w).Encode(api.Run{Run: history.Run{Brief: is}})
 				return
 			}
@@ -106,6 +106,13 @@ func TestReader_FindsTheReplicaOfARun(t *testing.T) {
 	if answer, at, err := r.runAt(t.Context(), "s"); err != nil || answer.Run.ID != "s" || at.pod != "b" {
 		t.Errorf("%+v of %v, %v", answer, at, err)
 	}
+	r.others = append(r.others, replicaOf(t, "c", true, shards, "s", "st1", "su", "r"), replicaOf(t, "d", true, shards, "st2"))
+	for id, want := range map[string]string{"st": `run "st": several IDs begin so; give more of it: st1, st2`, "su": "", "s": "", "st1": ""} {
+		if answer, err := r.run(t.Context(), id); (err != nil || answer.Run.ID != id) && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %q, %v, want %q", id, answer.Run.ID, err, want)
+		}
+	}
+	r.others = r.others[:1]
 	if _, err := r.run(t.Context(), "t"); err == nil || err.Error() != `none of 2 replicas has the run "t"` {
 		t.Error(err)
 	}
