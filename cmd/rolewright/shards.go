@@ -237,6 +237,8 @@ func (s *shards) look(ctx context.Context) {
 	for i, replica := range shard.Assign(s.n, live) {
 		is, mine := s.seats[i], replica == s.replicas.me
 		switch {
+		case mine && is == nil && !s.replicas.free(i):
+			// An elector would look less often than this does.
 		case mine && is == nil:
 			is = s.newSeat(i)
 			s.seats[i] = is

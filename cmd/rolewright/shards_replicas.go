@@ -56,9 +56,9 @@ type replicas struct {
 	id, me string
 	length time.Duration
 	now    func() time.Time
-	began  time.Time         // the first meeting
-	seen   map[string]sight  // by the Lease's name
-	shards map[string]string // who holds them, by the Lease's name
+	began  time.Time        // the first meeting
+	seen   map[string]sight // by the Lease's name
+	shards map[string]held  // by the Lease's name
 
 	mu sync.Mutex
 	// ends is when the holder of each version of the Leases of shards that is there has lost it.
@@ -71,6 +71,9 @@ type sight struct {
 	version      string
 	since, first time.Time
 }
+
+// held says who holds a shard, by which version of its Lease.
+type held struct{ by, version string }
 
 // settles is how long a replica is seen to renew its Lease before others give shards up for it: one that crashes at each start,
 // with a new name each time, would move shards to and fro.
@@ -96,7 +99,7 @@ func (r *replicas) meet(ctx context.Context) (live, settled []string, err error)
 	if r.began.IsZero() {
 		r.began = now
 	}
-	r.shards = map[string]string{}
+	r.shards = map[string]held{}
 	for i := range all.Items {
 		is := &all.Items[i]
 		if is.Name == own {
@@ -108,7 +111,7 @@ func (r *replicas) meet(ctx context.Context) (live, settled []string, err error)
 		}
 		if is.Name != replicaLease(r.id, *is.Spec.HolderIdentity) {
 			if strings.HasPrefix(is.Name, shardPrefix(r.id)) {
-				r.shards[is.Name], ends[is.ResourceVersion] = *is.Spec.HolderIdentity, r.endOf(is, now)
+				r.shards[is.Name], ends[is.ResourceVersion] = held{*is.Spec.HolderIdentity, is.ResourceVersion}, r.endOf(is, now)
 			}
 			continue
 		}
@@ -168,11 +171,17 @@ func (r *replicas) expired(version string) bool {
 	return seen && r.now().After(at)
 }
 
+// free reports whether no other replica holds the shard i, as the last meeting has seen it.
+func (r *replicas) free(i int) bool {
+	is, found := r.shards[shardLease(r.id, i)]
+	return !found || is.by == r.me || r.expired(is.version)
+}
+
 // holders are the Pods that hold n shards, as the last meeting has seen it.
 func (r *replicas) holders(n int) []string {
 	of := make([]string, n)
 	for i := range of {
-		of[i] = podOf(r.shards[shardLease(r.id, i)])
+		of[i] = podOf(r.shards[shardLease(r.id, i)].by)
 	}
 	return of
 }

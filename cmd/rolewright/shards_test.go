@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -191,6 +193,53 @@ func TestShards_StayWhileAReplicaCrashesAtEachStart(t *testing.T) {
 	now = now.Add(a.length)
 	look(b, c)
 	expect("one has stayed", "a_0", "b_2", "c_20")
+}
+
+// Who is to have a shard asks for it at the first look that finds it free or its Lease expired, and not before, when an elector
+// would wait for longer than a look.
+func TestShards_AreAskedForWhenTheyAreFree(t *testing.T) {
+	const length = 15 * time.Second
+	server, now := leaseServer(), time.Now()
+	client := server.CoordinationV1()
+	a := newReplicas(client.Leases("operators"), "op", "a_1", length)
+	a.now = func() time.Time { return now }
+	renew := func(holder string, shards ...int) {
+		t.Helper()
+		for _, i := range shards {
+			l := leaseOf(client, "operators", shardLease("op", i), holder, length, logr.Discard())
+			record := resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaderTransitions: int(now.Unix())}
+			if _, _, err := l.Get(t.Context()); err != nil {
+				must.Do(t, l.Create(t.Context(), record))
+			}
+			must.Do(t, l.Update(t.Context(), record))
+		}
+	}
+	renew("b_2", 0, 1, 2)
+	renew("a_1", 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &shards{n: 5, replicas: a, set: new(controller.Set), seats: map[int]*seat{}, leaseDuration: length, renewDeadline: 10 * time.Second}
+	unavailable := fake.NewClientset()
+	unavailable.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("unavailable") })
+	s.newLease = func(i int) *lease { return leaseOf(unavailable.CoordinationV1(), "operators", shardLease("op", i), "a_1", length, logr.Discard()) }
+	t.Cleanup(func() { cancel(); s.wg.Wait() })
+	asks := func(when string, want ...int) {
+		t.Helper()
+		s.look(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if got := slices.Sorted(maps.Keys(s.seats)); !slices.Equal(got, want) {
+			t.Errorf("%s: it asks for %v, want %v", when, got, want)
+		}
+	}
+	asks("at the start", 3, 4)
+	now = now.Add(leaderRetryPeriod)
+	renew("b_2", 2)
+	renew("", 0)
+	asks("one is given up", 0, 3, 4)
+	now = now.Add(length - leaderRetryPeriod + 1)
+	asks("one has expired", 0, 1, 3, 4)
+	now = now.Add(leaderRetryPeriod)
+	asks("another one has, too", 0, 1, 2, 3, 4)
 }
 
 // Nothing is proved beyond what all shards are that are served.
