@@ -40,7 +40,7 @@ func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]by
 		return nil, err
 	}
 	c := &charter{naming: n}
-	files, err := sources(n, version, own, jobs || argued(objects))
+	files, err := sources(n, version, own, jobs || argued(objects), replicasOf(objects))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ data:
 
 // sources are the chart's files that are no templates of objects: those of own, and
 // for the rest those of all operators.
-func sources(n naming, version string, own fs.FS, jobs bool) (map[string][]byte, error) {
+func sources(n naming, version string, own fs.FS, jobs bool, replicas string) (map[string][]byte, error) {
 	chart, err := fs.Sub(config.Files, "chart")
 	if err != nil {
 		return nil, err
@@ -140,6 +140,7 @@ func sources(n naming, version string, own fs.FS, jobs bool) (map[string][]byte,
 	if jobs {
 		files["values.yaml"] = bytes.Replace(files["values.yaml"], []byte("\njobs:\n  enabled: false\n"), []byte("\njobs:\n  enabled: true\n"), 1)
 	}
+	files["values.yaml"] = bytes.Replace(files["values.yaml"], []byte("\nreplicas: 1\n"), []byte("\nreplicas: "+replicas+"\n"), 1)
 	files["templates/NOTES.txt"] = []byte("The operator is installed in the namespace {{ .Release.Namespace }}.\n")
 	if own == nil {
 		return files, nil

@@ -36,6 +36,10 @@ func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+	several := strings.Replace(stream, "spec: {\n", "spec: {replicas: 3,\n", 1)
+	if files = must.Get(Chart([]byte(several), "0.1.0", nil, false))(t); !strings.Contains(string(files["values.yaml"]), "\nreplicas: 3\n") {
+		t.Error("the chart has not as many replicas as the Deployment")
+	}
 	const budget = "---\n{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: shop-controller-manager}, spec: {selector: {matchLabels: {app.kubernetes.io/name: shop}}}}\n"
 	files = must.Get(Chart([]byte(stream+budget), "0.1.0", nil, false))(t)
 	if text := string(files["templates/poddisruptionbudget-controller-manager.yaml"]); !strings.Contains(text, "app.kubernetes.io/instance: {{ .Release.Name ") {

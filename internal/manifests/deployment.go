@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -94,6 +95,18 @@ func argued(objects []object) bool {
 			return arg == "--executor=job" || strings.HasPrefix(arg, "--job-url=")
 		})
 	})
+}
+
+// replicasOf is how many there are of the operator.
+func replicasOf(objects []object) string {
+	for _, o := range objects {
+		if replicas := o.at("spec", "replicas"); replicas != nil {
+			if _, err := operator(o); err == nil {
+				return fmt.Sprint(replicas)
+			}
+		}
+	}
+	return "1"
 }
 
 // arguments leaves those about metrics to a value, names the Lease after the
