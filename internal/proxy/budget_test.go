@@ -262,13 +262,9 @@ func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
 		Inject: true, AdoptUnowned: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"},
 	})
 	must.Be(t, "all room of the run is had", true, a.session.answers.TryAcquire(maxHeldByRun))
-	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x", strings.NewReader(`{"data":{}}`)))(t)
-	req.Header.Set("Content-Type", "application/merge-patch+json")
-	resp, err := client.Do(req)
-	must.Do(t, err)
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("the patch is answered %d: %.200s", resp.StatusCode, must.Get(io.ReadAll(resp.Body))(t))
+	code, text, err := sendAs(t.Context(), client, http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x", "application/merge-patch+json", `{"data":{}}`)
+	if err != nil || code != http.StatusOK {
+		t.Errorf("the patch is answered %d: %.200s, %v", code, text, err)
 	}
 	arrivals := api.seen()
 	if last := arrivals[len(arrivals)-1]; last.Method != http.MethodPatch || !strings.Contains(last.Body, `"uid":"u"`) {
@@ -288,12 +284,9 @@ func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
 		Inject: true, AdoptUnowned: true, Owner: Owner{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: "ns", Name: "o", UID: "u"},
 	})
 	apply := func() int {
-		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x?fieldManager=a", strings.NewReader("data: {a: b}")))(t)
-		req.Header.Set("Content-Type", "application/apply-patch+yaml")
-		resp, err := client.Do(req)
+		code, _, err := sendAs(t.Context(), client, http.MethodPatch, p.URL()+"/api/v1/namespaces/ns/configmaps/x?fieldManager=a", "application/apply-patch+yaml", "data: {a: b}")
 		must.Do(t, err)
-		must.Do(t, resp.Body.Close())
-		return resp.StatusCode
+		return code
 	}
 	must.Be(t, "all room of the run is had", true, a.session.marks.TryAcquire(maxHeldByRun))
 	must.Be(t, "the answer", http.StatusTooManyRequests, apply())

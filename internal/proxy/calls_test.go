@@ -3,14 +3,11 @@ package proxy
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/rolewright/rolewright/test/must"
 )
 
 // callsOf answers what a test needs.
@@ -64,15 +61,9 @@ func TestCalls(t *testing.T) {
 		"fenced":          {refused, "POST", "/rolewright/v1/run/echo", "", 503, "the object is gone"},
 		"fenced, asks":    {refused, "GET", "/rolewright/v1/run", "", 200, "id"},
 	} {
-		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
-		resp, err := tt.client.Do(req)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		answer, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != tt.code || !strings.Contains(string(answer), tt.answer) {
-			t.Errorf("%s: %s %s; want %d %q", name, resp.Status, answer, tt.code, tt.answer)
+		code, answer, err := send(t.Context(), tt.client, tt.method, p.URL()+tt.path, tt.body)
+		if err != nil || code != tt.code || !strings.Contains(answer, tt.answer) {
+			t.Errorf("%s: %d %s, %v; want %d %q", name, code, answer, err, tt.code, tt.answer)
 		}
 	}
 	if seen := api.seen(); len(seen) > 0 {

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -74,20 +73,17 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		for _, only := range []bool{true, false} {
 			_, client, _ := admit(t, p, Grant{Owner: tt.owner, OwnNamespaceOnly: only})
 			before := len(api.seen())
-			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader("")))(t)
-			resp, err := client.Do(req)
+			code, body, err := send(t.Context(), client, tt.method, p.URL()+tt.path, "")
 			if err != nil {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 			}
-			body, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
 			want := tt.reached
 			if !only {
 				want = tt.anyway
 			}
-			refused := resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusNotFound
+			refused := code == http.StatusForbidden || code == http.StatusBadRequest || code == http.StatusNotFound
 			if refused == want {
-				t.Errorf("%s %s, ownNamespaceOnly %t: %s %s", tt.method, tt.path, only, resp.Status, body)
+				t.Errorf("%s %s, ownNamespaceOnly %t: %d %s", tt.method, tt.path, only, code, body)
 			}
 			if passed := len(api.seen()) > before; passed && !want {
 				t.Errorf("%s %s, ownNamespaceOnly %t, was passed on", tt.method, tt.path, only)
@@ -151,15 +147,9 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 				}
 				body = `{"metadata":{"` + field + `":"` + strings.TrimSpace(name) + `"}}`
 			}
-			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+path, strings.NewReader(body)))(t)
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
-			}
-			_ = resp.Body.Close()
-			if passed := len(api.seen()) > before; passed != tt.reached || (resp.StatusCode == http.StatusForbidden) == tt.reached {
-				t.Errorf("%s %s, for an object in %s: %s", tt.method, tt.path, namespace, resp.Status)
+			code, _, err := send(t.Context(), client, tt.method, p.URL()+path, body)
+			if passed := len(api.seen()) > before; err != nil || passed != tt.reached || (code == http.StatusForbidden) == tt.reached {
+				t.Errorf("%s %s, for an object in %s: %d, %v", tt.method, tt.path, namespace, code, err)
 			}
 		}
 	}
@@ -208,17 +198,13 @@ func TestKeepLeases_OfTheElection(t *testing.T) {
 				p.opts.Election = types.NamespacedName{Namespace: "system", Name: "op"}
 			}
 			before := len(api.seen())
-			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
-			req.Header.Set("Content-Type", tt.contentType)
-			resp, err := client.Do(req)
+			code, body, err := sendAs(t.Context(), client, tt.method, p.URL()+tt.path, tt.contentType, tt.body)
 			if err != nil {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 			}
-			body, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
 			reached := tt.reached || !elects
-			if passed := len(api.seen()) > before; passed != reached || !passed && (resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "take another name")) {
-				t.Errorf("%s %s %q, with an election: %t: %s %s", tt.method, tt.path, tt.body, elects, resp.Status, body)
+			if passed := len(api.seen()) > before; passed != reached || !passed && (code != http.StatusForbidden || !strings.Contains(body, "take another name")) {
+				t.Errorf("%s %s %q, with an election: %t: %d %s", tt.method, tt.path, tt.body, elects, code, body)
 			}
 		}
 	}
@@ -245,12 +231,9 @@ func TestKeepOff_ListsLeaveOutWhatRunsHave(t *testing.T) {
 		{"GET", "/api/v1/namespaces/system/pods", "", ""},
 		{"GET", "/api/v1/namespaces/other/secrets", "", ""},
 	} {
-		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, http.NoBody))(t)
-		resp, err := client.Do(req)
-		if err != nil {
+		if _, _, err := send(t.Context(), client, tt.method, p.URL()+tt.path, ""); err != nil {
 			t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 		}
-		_ = resp.Body.Close()
 		seen := api.seen()
 		query := must.Get(url.Parse(seen[len(seen)-1].URI))(t).Query()
 		if labels, fields := strings.Join(query["labelSelector"], "|"), strings.Join(query["fieldSelector"], "|"); labels != tt.labels || fields != tt.fields {

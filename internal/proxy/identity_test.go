@@ -604,12 +604,16 @@ func get(ctx context.Context, client *http.Client, url string) (int, string, err
 }
 
 func send(ctx context.Context, client *http.Client, method, url, body string) (int, string, error) {
+	return sendAs(ctx, client, method, url, asJSON, body)
+}
+
+func sendAs(ctx context.Context, client *http.Client, method, url, contentType, body string) (int, string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
 	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-
-	"github.com/rolewright/rolewright/test/must"
 )
 
 // A PUT takes the owner reference away, and the annotations have to take its place.
@@ -29,13 +27,9 @@ func TestOwn_WhatIsToOutliveItsOwnerFromNowOn(t *testing.T) {
 	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "n", Name: "o", UID: "owner"}
 	_, client, _ := admit(t, p, Grant{RunID: "r", Inject: true, Owner: owner})
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","annotations":{"helm.sh/resource-policy":"keep"}}}`
-	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPut, p.URL()+"/api/v1/namespaces/n/configmaps/x", strings.NewReader(body)))(t)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
+	if _, _, err := send(t.Context(), client, http.MethodPut, p.URL()+"/api/v1/namespaces/n/configmaps/x", body); err != nil {
 		t.Fatal(err)
 	}
-	must.Do(t, resp.Body.Close())
 	if got := <-put; !strings.Contains(got, annotationOwner) {
 		t.Errorf("the object belongs to no one: %s", got)
 	}
@@ -62,13 +56,9 @@ func TestOwn_WhatIsToOutliveItsOwnerAlready(t *testing.T) {
 			p := startProxy(t, &rest.Config{Host: s.URL})
 			owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "n", Name: "o", UID: "owner"}
 			_, client, _ := admit(t, p, Grant{RunID: "r", Inject: true, AdoptUnowned: true, Owner: owner})
-			req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, p.URL()+"/api/v1/namespaces/n/configmaps/x?fieldManager=m", strings.NewReader(body)))(t)
-			req.Header.Set("Content-Type", contentType)
-			resp, err := client.Do(req)
-			if err != nil {
+			if _, _, err := sendAs(t.Context(), client, http.MethodPatch, p.URL()+"/api/v1/namespaces/n/configmaps/x?fieldManager=m", contentType, body); err != nil {
 				t.Fatal(err)
 			}
-			must.Do(t, resp.Body.Close())
 			close(sent)
 			var all string
 			for body := range sent {

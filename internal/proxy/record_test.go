@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -53,16 +52,9 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 		}},
 		{"GET", "/api/v1/namespaces/" + ns, "", "", []string{"get /namespaces/ namespaced=false owned=false Widget"}},
 	} {
-		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
-		if tt.contentType != "" {
-			req.Header.Set("Content-Type", tt.contentType)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
+		if _, _, err := sendAs(t.Context(), client, tt.method, p.URL()+tt.path, tt.contentType, tt.body); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) // its end is the exchange's
-		_ = resp.Body.Close()                 // it was read
 		// The record comes right after the answer's end.
 		testenv.Eventually(t, tt.method+" "+tt.path+" recorded", func(_ context.Context) error {
 			mu.Lock()
