@@ -212,20 +212,8 @@ func (c *cluster) compare(t *testing.T, path string, header http.Header) {
 
 // definition is the definition of a kind that does not exist yet.
 func definition() *apiextensionsv1.CustomResourceDefinition {
-	keep := true
-	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: testenv.Random("g") + ".rolewright.test",
-		Scope: apiextensionsv1.ClusterScoped,
-		Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Gadget", ListKind: "GadgetList", Singular: "gadget", Plural: "gadgets"},
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: "v1", Served: true, Storage: true,
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep},
-			},
-		}},
-	}}
-	crd.Name = "gadgets." + crd.Spec.Group
-	return crd
+	return testenv.Definition(schema.GroupVersionKind{Group: testenv.Random("g") + ".rolewright.test", Version: "v1", Kind: "Gadget"},
+		testenv.ClusterScoped(), testenv.WithoutStatus())
 }
 
 // create makes the definition and does not wait until it is served.

@@ -16,13 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // timesEnv names the file to which the stub appends how long it took.
@@ -122,20 +123,7 @@ func (b *bench) content() error {
 }
 
 func (b *bench) install(ctx context.Context) error {
-	keep := true
-	g := thing()
-	b.crd = &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "things." + g.Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: g.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: g.Kind, ListKind: "ThingList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: g.Version, Served: true, Storage: true,
-				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-			}},
-		},
-	}
+	b.crd = testenv.Definition(thing())
 	if err := b.client.Create(ctx, b.crd); err != nil {
 		return fmt.Errorf("install the kind: %w", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/test/procs"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // program is an operator.
@@ -150,19 +151,8 @@ func (b *bench) released(ctx context.Context, object *unstructured.Unstructured,
 
 // install installs the kind.
 func (b *bench) install(ctx context.Context, gvk schema.GroupVersionKind) error {
-	keep, plural := true, strings.ToLower(gvk.Kind)+"s"
-	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd := testenv.Definition(gvk)
 	crd.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	crd.Name = plural + "." + gvk.Group
-	crd.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: gvk.Group, Scope: apiextensionsv1.NamespaceScoped,
-		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(gvk.Kind), Kind: gvk.Kind, ListKind: gvk.Kind + "List"},
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Name: gvk.Version, Served: true, Storage: true,
-			Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
-			Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-		}},
-	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
 	if err != nil {
 		return err

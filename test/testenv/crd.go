@@ -75,20 +75,26 @@ func WithVersions(first string, more ...string) CRDOption {
 // deleted when the test ends, without waiting.
 func CRD(t testing.TB, cfg *rest.Config, opts ...CRDOption) schema.GroupVersionKind {
 	t.Helper()
+	crd := Definition(schema.GroupVersionKind{Group: Random("g") + ".rolewright.test", Version: "v1alpha1", Kind: "Widget"}, opts...)
+	InstallCRD(t, cfg, crd)
+	return schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[0].Name, Kind: crd.Spec.Names.Kind}
+}
+
+// Definition is what CRD installs, for a kind that has a name.
+func Definition(gvk schema.GroupVersionKind, opts ...CRDOption) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group:    Random("g") + ".rolewright.test",
+			Group:    gvk.Group,
 			Scope:    apiextensionsv1.NamespaceScoped,
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1alpha1", true)},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version(gvk.Version, true)},
 		},
 	}
-	WithKind("Widget")(crd)
+	WithKind(gvk.Kind)(crd)
 	for _, opt := range opts {
 		opt(crd)
 	}
 	crd.Name = crd.Spec.Names.Plural + "." + crd.Spec.Group
-	InstallCRD(t, cfg, crd)
-	return schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[0].Name, Kind: crd.Spec.Names.Kind}
+	return crd
 }
 
 // InstallCRD installs a definition as it is, returns when objects of it can be made, and deletes it when the test ends,

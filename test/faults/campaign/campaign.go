@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // Options of a campaign.
@@ -224,21 +225,8 @@ const roleTasks = `- ansible.builtin.set_fact:
 `
 
 func (c *Campaign) install(ctx context.Context, kind string) error {
-	keep := true
 	g := gvk(kind)
-	names := map[string]string{kindThing: "thing", kindPlain: "plain"}
-	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: names[kind] + "s." + g.Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: g.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: names[kind] + "s", Singular: names[kind], Kind: g.Kind, ListKind: g.Kind + "List"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: g.Version, Served: true, Storage: true,
-				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-			}},
-		},
-	}
+	crd := testenv.Definition(g)
 	if err := c.client.Create(ctx, crd); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("install the kind %s: %w", kind, err)
 	}
