@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // manDir is where make man has the manual pages.
@@ -75,9 +77,7 @@ func TestManPages_HaveEveryCommand(t *testing.T) {
 		c.Long = indented(c.Long)
 	}
 	never := time.Unix(0, 0).UTC() // the same pages each time
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Rolewright", Manual: "Rolewright", Date: &never}, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Rolewright", Manual: "Rolewright", Date: &never}, dir))
 	for _, c := range commands(root) {
 		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
 		if err != nil {

@@ -34,17 +34,11 @@ const (
 func ticket(t *testing.T, root, id, object string, minutes int) {
 	t.Helper()
 	dir := filepath.Join(root, ".runs", "someone", id)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o700))
 	file := filepath.Join(dir, runstore.TicketFile)
-	if err := os.WriteFile(file, fmt.Appendf(nil, `{"Run": "%s", "Kind": "Web", "Namespace": "shop", "Name": "%s"}`, id, object), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `{"Run": "%s", "Kind": "Web", "Namespace": "shop", "Name": "%s"}`, id, object), 0o600))
 	then := time.Now().Add(-time.Duration(minutes) * time.Minute)
-	if err := os.Chtimes(file, then, then); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(file, then, then))
 }
 
 func TestCompletion_OffersWhatFits(t *testing.T) {

@@ -50,9 +50,7 @@ func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) 
 		return stdout, stderr
 	}
 	generate(0, "--check")
-	if err := os.RemoveAll("config"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll("config"))
 	generate(0)
 	if diff := cmp.Diff(want, textsIn(t, "config")); diff != "" {
 		t.Errorf("-had +has: %s", diff)
@@ -61,9 +59,7 @@ func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) 
 	const changed, lost, list = "config/manager/manager.yaml", "config/rbac/role_binding.yaml", "config/crd/kustomization.yaml"
 	replaceIn(t, changed, "cpu: 10m", "cpu: 20m")
 	replaceIn(t, list, "  - bases/net.example.com_zones.yaml\n", "")
-	if err := os.Remove(lost); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(lost))
 	before := textsIn(t, "config")
 	generate(1, "--check")
 	if diff := cmp.Diff(before, textsIn(t, "config")); diff != "" {
@@ -170,22 +166,15 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 		t.Errorf("the script alone is another one:\n%s", alone)
 	}
 	health := func(object map[string]any) string {
-		data, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(json.Marshal(object))(t)
 		var plain any
-		if err := json.Unmarshal(data, &plain); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &plain))
 		l := lua.NewState(lua.Options{SkipOpenLibs: true})
 		defer l.Close()
 		lua.OpenBase(l)
 		l.SetTop(0)
 		l.SetGlobal("obj", luaValue(l, plain))
-		if err := l.DoString(script); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.DoString(script))
 		table, ok := l.Get(1).(*lua.LTable)
 		if !ok {
 			t.Fatalf("it returns %v", l.Get(1))

@@ -308,10 +308,7 @@ func TestColoured_OnlyOnATerminal(t *testing.T) {
 		t.Skip(err)
 	}
 	defer func() { _ = terminal.Close() }()
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	defer func() { _ = file.Close() }()
 	for _, tt := range []struct {
 		out         io.Writer

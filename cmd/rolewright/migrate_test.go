@@ -83,9 +83,7 @@ var headOfDifference = regexp.MustCompile(`(?m)^\S+: (?:blocked|change|different
 func TestMigrateReport_NamesEachDifferenceAndItsPlace(t *testing.T) {
 	writeProject(t, ofEachRule())
 	outside := t.TempDir()
-	if err := os.Symlink(outside, "roles/elsewhere"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(outside, "roles/elsewhere"))
 	code, stdout, stderr := invoke("rolewright", "migrate", "report")
 	if code != 1 {
 		t.Errorf("code %d\n%s", code, stderr)
@@ -174,18 +172,13 @@ func commitAll(t *testing.T) {
 // The layouts of public operators: AWX, EDA, Kiali, Tackle, visitors, the sample of the
 // SDK, and what it makes for helm-operator. Each golden file has the report, what apply changes, and what is left.
 func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
-	here, err := filepath.Abs("testdata/migrate")
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(filepath.Abs("testdata/migrate"))(t)
 	withChartProgram(t)
 	var seen strings.Builder
 	for _, name := range []string{"awx", "eda", "helm", "kiali", "memcached", "tackle", "visitors"} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			if err := os.CopyFS(".", os.DirFS(filepath.Join(here, name))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.CopyFS(".", os.DirFS(filepath.Join(here, name))))
 			commitAll(t)
 			_, report, _ := invoke("rolewright", "migrate", "report")
 			seen.WriteString(report)
@@ -236,9 +229,7 @@ func withoutIndex(diff string) string {
 func checkGolden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
@@ -256,10 +247,7 @@ func TestMigrateApply_RefusesAndTakesBack(t *testing.T) {
 		"Dockerfile":            "FROM example.com/ansible-operator:v1\n",
 	}
 	read := func() string {
-		data, err := os.ReadFile("Dockerfile")
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile("Dockerfile"))(t)
 		return string(data)
 	}
 	t.Run("without git it writes and shows the diff", func(t *testing.T) {
@@ -277,9 +265,7 @@ func TestMigrateApply_RefusesAndTakesBack(t *testing.T) {
 	t.Run("a work tree with changes", func(t *testing.T) {
 		writeProject(t, project)
 		commitAll(t)
-		if err := os.WriteFile("notes", nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("notes", nil, 0o600))
 		if code, _, stderr := invoke("rolewright", "migrate", "apply"); code != 1 || !strings.Contains(stderr, "?? notes") || read() != project["Dockerfile"] {
 			t.Errorf("code %d: %s", code, stderr)
 		}
@@ -287,9 +273,7 @@ func TestMigrateApply_RefusesAndTakesBack(t *testing.T) {
 	t.Run("a commit that is refused", func(t *testing.T) {
 		writeProject(t, project)
 		commitAll(t)
-		if err := os.WriteFile(".git/hooks/commit-msg", []byte("#!/bin/sh\ngrep -q 'Build the image' $1 || { echo not this one >&2; exit 1; }\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(".git/hooks/commit-msg", []byte("#!/bin/sh\ngrep -q 'Build the image' $1 || { echo not this one >&2; exit 1; }\n"), 0o700))
 		code, _, stderr := invoke("rolewright", "migrate", "apply", "--level", "safe")
 		if code != 1 || !strings.Contains(stderr, "Build the image") || !strings.Contains(stderr, "not this one") || !strings.Contains(stderr, "to take it back") {
 			t.Errorf("code %d: %s", code, stderr)

@@ -37,9 +37,7 @@ func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
 // What is typed gathers facts as the project's Pod does.
 func TestGatherAsDeployed(t *testing.T) {
 	scaffolded(t)
-	if err := os.Unsetenv(envGathering); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Unsetenv(envGathering))
 	t.Cleanup(func() { _ = os.Unsetenv(envGathering) })
 	if err := gatherAsDeployed(); err != nil || os.Getenv(envGathering) != "explicit" {
 		t.Errorf("%v, %q", err, os.Getenv(envGathering))

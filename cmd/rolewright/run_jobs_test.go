@@ -87,9 +87,7 @@ func TestServerClock(t *testing.T) {
 		t.Errorf("before an answer, the time is off by %s", off)
 	}
 	res, err := (&http.Client{Transport: clock}).Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = res.Body.Close()
 	if off := time.Since(clock.now()); off < 179*time.Minute || off > 181*time.Minute {
 		t.Errorf("after an answer, the time is off by %s, want three hours", off)

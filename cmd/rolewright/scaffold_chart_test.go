@@ -14,9 +14,7 @@ import (
 func withChartProgram(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, watches.ChartProgram), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, watches.ChartProgram), []byte("#!/bin/sh\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -44,10 +42,7 @@ func writeChart(t *testing.T) string {
 func TestScaffold_OfAChart(t *testing.T) {
 	withChartProgram(t)
 	chart := writeChart(t)
-	golden, err := filepath.Abs("testdata/scaffold_chart.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := must.Get(filepath.Abs("testdata/scaffold_chart.golden"))(t)
 	t.Chdir(t.TempDir())
 	for _, command := range []string{
 		"init --plugins helm --name shop-operator", "create api --helm-chart " + chart, "create api --helm-chart helm-charts/web-shop",
@@ -66,10 +61,7 @@ func TestScaffold_OfAChart(t *testing.T) {
 		"PROJECT", "watches.yaml", "Dockerfile", ".dockerignore", "README.md", "config/crd/bases/charts.example.com_webshops.yaml",
 		"config/samples/charts_v1alpha1_webshop.yaml", "config/rbac/role.yaml", "helm-charts/web-shop/templates/hook.yaml",
 	} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		got.WriteString("-- " + path + " --\n" + string(text))
 	}
 	checkGolden(t, golden, got.String())

@@ -43,10 +43,7 @@ func treeText(t *testing.T, dir string) string {
 // The files of a project with a kind of each sort are those of the golden file, and the
 // commands change nothing when they are called again after all others.
 func TestScaffold_Golden(t *testing.T) {
-	golden, err := filepath.Abs("testdata/scaffold.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := must.Get(filepath.Abs("testdata/scaffold.golden"))(t)
 	t.Chdir(t.TempDir())
 	must.Write(t, ".", map[string]string{
 		"roles/cache/tasks/main.yml":    "---\n- name: Nothing\n  ansible.builtin.debug:\n",
@@ -81,9 +78,7 @@ func TestScaffold_Golden(t *testing.T) {
 		t.Errorf("called again, the commands change (-before +after):\n%s", diff)
 	}
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
 	if err != nil {
@@ -126,17 +121,11 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 				t.Fatal(stderr)
 			}
 			if tt.file != "" {
-				if err := os.MkdirAll(filepath.Dir(tt.file), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(tt.file, []byte(tt.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(tt.file), 0o700))
+				must.Do(t, os.WriteFile(tt.file, []byte(tt.text), 0o600))
 			}
 			if tt.file == "PROJECT" {
-				if err := os.Remove(tt.file); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(tt.file))
 			}
 			before := treeText(t, ".")
 			code, stdout, stderr := invoke(append([]string{programName}, strings.Fields(tt.command)...)...)

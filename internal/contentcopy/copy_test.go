@@ -11,28 +11,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o640))
 }
 
 func copyOf(t *testing.T, p Place, parent string) *Copy {
 	t.Helper()
-	state, err := p.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := New(t.Context(), p, state, parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(p.State(t.Context()))(t)
+	c := must.Get(New(t.Context(), p, state, parent))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -68,13 +59,9 @@ func TestNew_CopiesWhatAnsibleReaches(t *testing.T) {
 	write(t, dir+"/lost+found/x", "of a volume's file system")
 	write(t, dir+"/runner/.runs/x", "left out")
 	for link, to := range map[string]string{"roles/a/..data": "..v1", "roles/a/tasks": "..data", "roles/a/up": "..", "roles/a/nowhere": "missing", "roles/a/itself": "itself"} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
-	if err := os.Chmod(dir+"/roles/a/files/.profile", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(dir+"/roles/a/files/.profile", 0o755))
 	c := copyOf(t, p, parent)
 	got := map[string]string{}
 	err := filepath.WalkDir(c.Path(dir), func(path string, d os.DirEntry, err error) error {
@@ -114,18 +101,13 @@ func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	dir, parent := t.TempDir(), t.TempDir()
 	p := Place{Dirs: []string{dir}, Watches: filepath.Join(dir, "watches.yaml")}
 	write(t, dir+"/roles/a/tasks/main.yml", "- name: one")
-	before, err := p.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(p.State(t.Context()))(t)
 	for _, path := range []string{"roles/a/tasks/main.yml", "watches.yaml", "roles/b/tasks/main.yml"} {
 		write(t, filepath.Join(dir, path), "- name: "+path)
 		if c, err := New(t.Context(), p, before, parent); c != nil || !errors.Is(err, ErrChanging) {
 			t.Errorf("%s was changed: %v", path, err)
 		}
-		if before, err = p.State(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		before = must.Get(p.State(t.Context()))(t)
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("%v; left: %v", err, left)
@@ -175,9 +157,7 @@ func TestState_HasABoundForLinks(t *testing.T) {
 	for i := range 30 {
 		write(t, fmt.Sprintf("%s/other/%d/main.yml", dir, i), "")
 		for _, link := range []string{"a", "b"} {
-			if err := os.Symlink(fmt.Sprintf("../%d", i+1), fmt.Sprintf("%s/other/%d/%s", dir, i, link)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(fmt.Sprintf("../%d", i+1), fmt.Sprintf("%s/other/%d/%s", dir, i, link)))
 		}
 	}
 	if _, err := (Place{Dirs: []string{dir}}).State(t.Context()); err == nil || !strings.Contains(err.Error(), "files and directories") {
@@ -192,10 +172,7 @@ func TestOf_LeavesHiddenDirectoriesOfTheWorkingDirectoryOut(t *testing.T) {
 	for _, name := range []string{"p.yml", ".roles/a/tasks/main.yml", ".kube/cache/x", ".vault-pass", "roles/.b/x"} {
 		write(t, filepath.Join(dir, name), name)
 	}
-	before, err := p.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(p.State(t.Context()))(t)
 	write(t, dir+"/.kube/cache/x", "and another text")
 	if now, err := p.State(t.Context()); err != nil || now != before {
 		t.Errorf("a cache counts as content: %v", err)

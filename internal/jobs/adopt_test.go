@@ -102,10 +102,7 @@ func TestAdoption(t *testing.T) {
 			t.Error("new runs wait for those of a shard that was given up")
 		}
 		left := func() (names []string) {
-			jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			jobs := must.Get(client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}))(t)
 			for _, job := range jobs.Items {
 				names = append(names, job.Name)
 			}
@@ -168,9 +165,7 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "victim"}}
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
 	e := New(nil, Options{Client: client, Namespace: "system"})
-	if err := e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}))
 	close(e.ready)
 	there := func() bool {
 		_, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{})
@@ -208,13 +203,9 @@ func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
 	theirs := New(nil, Options{Client: client, Namespace: "system", URL: "https://theirs:8444", Log: logr.Discard()})
 	for _, id := range []string{"with-a-job", "without"} {
 		req := runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "of-" + id}}
-		if err := theirs.begin(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, theirs.begin(t.Context(), req))
 	}
-	if err := client.BatchV1().Jobs("system").Delete(t.Context(), "without", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.BatchV1().Jobs("system").Delete(t.Context(), "without", metav1.DeleteOptions{}))
 	ours := New(nil, Options{Client: client, Namespace: "system", URL: "https://ours:8444", Log: logr.Discard()})
 	if err := ours.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()); err != nil || len(ours.found) > 0 {
 		t.Errorf("the runs %v are found, %v", ours.found, err)

@@ -58,9 +58,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				}
 				pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
 				e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
-				if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 				replaced, phase := make(chan struct{}), ""
 				req := runner.Request{ID: id, Apart: &runner.Apart{
 					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
@@ -130,9 +128,7 @@ func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 			return true, nil, errors.New("refused")
 		})
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("the object was deleted"))
 		req := runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
@@ -165,9 +161,7 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 		pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
 		client := fake.NewClientset(pod, job)
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("the object was deleted")
 		cancel(stopped)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // The template of the watch counts, and what makes a run of a Pod is added to it.
@@ -74,21 +75,12 @@ func TestJob_OfACommand(t *testing.T) {
 		ID: "an-id", Dir: "/runs/uid/an-id", Content: runner.Content{Command: command}, Env: map[string]string{"ROLEWRIGHT_ACTION": "check"},
 		Apart: &runner.Apart{Subject: "uid", Template: []byte(`{"spec": {"containers": [{"name": "run", "env": [{"name": "MIRROR", "value": "pod"}]}]}}`)},
 	}
-	job, err := e.job(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(e.job(req))(t)
 	if grace := *job.Spec.Template.Spec.TerminationGracePeriodSeconds; grace != 180 {
 		t.Errorf("the Pod has %d s to end, want those of the command and a minute", grace)
 	}
-	secret, err := e.secret(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := remote.Decode(secret.Data[inputKey])
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := must.Get(e.secret(req))(t)
+	in := must.Get(remote.Decode(secret.Data[inputKey]))(t)
 	if diff := cmp.Diff(map[string]string{"REGION": "west", "LEVEL": "watch"}, in.Request.Command.Env); diff != "" {
 		t.Errorf("variables of the command (-want +got):\n%s", diff)
 	}

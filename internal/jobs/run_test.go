@@ -33,12 +33,8 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}
-	if err := e.begin(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.deleteJob(t.Context(), req.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.begin(t.Context(), req))
+	must.Do(t, e.deleteJob(t.Context(), req.ID))
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
 	}

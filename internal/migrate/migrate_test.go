@@ -35,24 +35,15 @@ func changed(t testing.TB, file, text string) (string, string) {
 		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: .}\n",
 		file:           text,
 	})
-	p, err := NewPlan(dir, Safe, known())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(NewPlan(dir, Safe, known()))(t)
 	if _, _, err := p.Make(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	again, err := NewPlan(dir, Safe, known())
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(NewPlan(dir, Safe, known()))(t)
 	if len(again.Steps) > 0 {
 		t.Errorf("a second time there is something to do: %+v", again.Steps)
 	}
-	got, err := os.ReadFile(filepath.Join(dir, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
 	return string(got), p.Diff()
 }
 
@@ -99,10 +90,7 @@ func TestRead_HooksOfCharts(t *testing.T) {
 			"helm-charts/tea/templates/a.yaml":   "metadata:\n  annotations:\n    \"helm.sh/hook\": post-install,post-upgrade\n    helm.sh/hook-weight: '1'\n",
 			"helm-charts/tea/templates/t/b.yaml": "metadata: {annotations: {helm.sh/hook: test}}\n",
 		})
-		r, err := Read(dir, known())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(Read(dir, known()))(t)
 		got := []string{}
 		for _, d := range r.Differences {
 			if d.Rule == chartHook {
@@ -118,21 +106,12 @@ func TestRead_HooksOfCharts(t *testing.T) {
 // TestRead_StaysInTheProject: what is not a file of the project is not opened, and said.
 func TestRead_StaysInTheProject(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "Dockerfile"), []byte("FROM x/ansible-operator\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(outside, "watches.yaml"), []byte("[]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(outside, "Dockerfile"), []byte("FROM x/ansible-operator\n"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(outside, "watches.yaml"), []byte("[]"), 0o600))
 	for name, to := range map[string]string{"Dockerfile": "Dockerfile", "watches.yaml": "watches.yaml", "config": "."} {
-		if err := os.Symlink(filepath.Join(outside, to), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(filepath.Join(outside, to), filepath.Join(dir, name)))
 	}
-	r, err := Read(dir, known())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Read(dir, known()))(t)
 	var got []string
 	for _, d := range r.Differences {
 		got = append(got, d.Rule+" "+d.File)
@@ -218,10 +197,7 @@ func FuzzPlan(f *testing.F) {
 		r := newReporter(known())
 		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true, false, false}}
 		compare(r, text)
-		p, err := r.plan(Safe)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(r.plan(Safe))(t)
 		return p
 	}
 	f.Fuzz(func(t *testing.T, text string) {

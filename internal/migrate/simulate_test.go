@@ -45,16 +45,9 @@ func TestSimulate_JudgesRecordedRunsByBothRules(t *testing.T) {
 			differ++
 		}
 	}
-	if err := os.CopyFS(filepath.Join(root, kind+"cut"), os.DirFS(filepath.Join(root, kind+"works"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(root, kind+"cut/artifacts/7/rc")); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Simulate(t.Context(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(filepath.Join(root, kind+"cut"), os.DirFS(filepath.Join(root, kind+"works"))))
+	must.Do(t, os.Remove(filepath.Join(root, kind+"cut/artifacts/7/rc")))
+	s := must.Get(Simulate(t.Context(), root))(t)
 	if s.Runs != 7 || s.Objects != 7 || s.Unfinished != 1 || s.Same != s.Runs-differ || len(s.Differ) != differ {
 		t.Errorf("%+v", s)
 	}

@@ -66,9 +66,7 @@ func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
 		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", body))(t)
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := c.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer resp.Body.Close()
 		if resp.Close {
 			t.Error("the connection is closed, in the middle of the body where that is large")

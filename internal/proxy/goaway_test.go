@@ -53,9 +53,7 @@ func TestWrites_AreSentAgainAfterGoaway(t *testing.T) {
 	p.kinds.Store(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap") // no request before the write
 	_, client, _ := admit(t, p, Grant{RunID: "r"})
 	resp, err := client.Post(p.URL()+"/api/v1/namespaces/n/configmaps", "application/json", strings.NewReader(`{"metadata":{"name":"x"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body := must.Get(io.ReadAll(resp.Body))(t)
 	if resp.StatusCode != http.StatusCreated {

@@ -312,9 +312,7 @@ func TestIdentity_ForgeriesReachNobody(t *testing.T) {
 
 	// The same server serves who may come.
 	resp, err := client.Get(p.URL() + "/api/v1/namespaces/default/configmaps/x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = resp.Body.Close()
 	if seen := api.seen(); resp.StatusCode != http.StatusOK || len(seen) != 1 {
 		t.Errorf("a good request is answered %d, and %d have arrived", resp.StatusCode, len(seen))
@@ -517,9 +515,7 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 				req.SetBasicAuth(tt.user, "unused")
 			}
 			resp, err := trusting(t, p).RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_ = resp.Body.Close()
 			if resp.StatusCode != tt.code {
 				t.Fatalf("answered %d, want %d", resp.StatusCode, tt.code)

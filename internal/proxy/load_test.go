@@ -514,9 +514,7 @@ func TestErrors_WhatTheAPIServerAnswersPassesUnchanged(t *testing.T) {
 			req := must.Get(http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/n/pods", strings.NewReader(`{"kind":"Pod"}`)))(t)
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := client.Transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			body, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			resp.Header.Del("Date")

@@ -120,9 +120,7 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 				req.Header.Set("Accept-Encoding", "gzip")
 			}
 			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			body, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
 			if err != nil || len(body) == 0 {
@@ -206,9 +204,7 @@ func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/"+ns+"/secrets?watch=true", nil))(t)
 	req.Header.Set("Accept", asJSON)
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	through := configOf(t, a)
 	through.ContentType = asProtobuf

@@ -83,9 +83,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 				req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server+path, nil))(t)
 				req.Header.Set("Accept", accept)
 				resp, err := c.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
 				if err != nil {
@@ -154,9 +152,7 @@ func TestStream_AClientThatDoesNotReadStopsTheAPIServer(t *testing.T) {
 			_, client, _ := admit(t, p, Grant{})
 			req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/n/pods/p/log?follow=true", nil))(t)
 			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer resp.Body.Close()
 			testenv.Eventually(t, "the API server to be stopped or done", func(context.Context) error {
 				if f.stalled.Load() {

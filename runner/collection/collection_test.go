@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // play runs modules, and returns the output of Ansible.
@@ -21,9 +23,7 @@ func play(t *testing.T, environ []string, modules ...string) string {
 		text += "    - " + module + "\n      register: r\n      ignore_errors: true\n    - debug: {var: r}\n"
 	}
 	path := filepath.Join(t.TempDir(), "play.yml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	cmd := exec.CommandContext(t.Context(), playbook, "-i", "localhost,", "-c", "local", path)
 	cmd.Dir, cmd.Env = t.TempDir(), environ
 	out, err := cmd.CombinedOutput()
@@ -38,10 +38,7 @@ func play(t *testing.T, environ []string, modules ...string) string {
 func TestInstall_TheUsersCollectionWins(t *testing.T) {
 	t.Parallel()
 	temp, user := t.TempDir(), t.TempDir()
-	d, err := Install(temp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Install(temp))(t)
 	environ := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "ANSIBLE_") })
 	environ = d.Environ(environ)
 	if again := d.Environ(environ); len(again) != len(environ) {
@@ -57,24 +54,16 @@ func TestInstall_TheUsersCollectionWins(t *testing.T) {
 		"AnsibleModule(argument_spec={'time': {}}).exit_json(period='of the user')\n"
 	config := filepath.Join(user, "ansible.cfg")
 	for path, data := range map[string]string{filepath.Join(dir, "requeue_after.py"): text, config: "[defaults]\ncollections_path = " + user + "\n"} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(dir, 0o700))
+		must.Do(t, os.WriteFile(path, []byte(data), 0o600))
 	}
 	if out := play(t, append(environ, "ANSIBLE_CONFIG="+config), module); !strings.Contains(out, `"period": "of the user"`) {
 		t.Errorf("the user's module: %s", out)
 	}
 
 	missing := filepath.Join(d.dir.Name(), "ansible_collections/rolewright/operator/plugins/modules/status.py")
-	if err := os.Remove(missing); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Ensure(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(missing))
+	must.Do(t, d.Ensure())
 	info, err := os.Stat(missing)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a file that was removed: %v, %v", info, err)
@@ -100,27 +89,18 @@ func TestModules(t *testing.T) {
 // Where temporary files are, a directory that is gone may come back as another user's.
 func TestEnsure_TakesNoDirectoryOfOthers(t *testing.T) {
 	t.Parallel()
-	d, err := Install(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Install(t.TempDir()))(t)
 	defer d.Close()
 	module := filepath.Join(d.dir.Name(), "ansible_collections/rolewright/operator/plugins/modules/status.py")
-	if err := os.RemoveAll(d.dir.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(d.dir.Name()))
 	if err := d.Ensure(); err != nil {
 		t.Errorf("it is not made again: %v", err)
 	}
 	if _, err := os.Stat(module); err != nil {
 		t.Error(err)
 	}
-	if err := os.RemoveAll(d.dir.Name()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(d.dir.Name(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(d.dir.Name()))
+	must.Do(t, os.Mkdir(d.dir.Name(), 0o700))
 	if err := os.Chmod(d.dir.Name(), 0o777); err != nil { // as another user's may be
 		t.Fatal(err)
 	}

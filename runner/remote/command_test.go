@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/report"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // commandRequest is that of a script.
@@ -25,9 +26,7 @@ func commandRequest(t *testing.T, script string) runner.Request {
 	t.Helper()
 	req := newRequest(t, "")
 	file := filepath.Join(filepath.Dir(req.Dir), "reconcile")
-	if err := os.WriteFile(file, []byte("#!/usr/bin/env bash\nset -euo pipefail\n"+script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("#!/usr/bin/env bash\nset -euo pipefail\n"+script), 0o700))
 	req.Content = runner.Content{Command: &runner.Command{
 		Path: file, Dir: filepath.Dir(file), RequireResult: true, Grace: 10 * time.Second, Env: map[string]string{"LEVEL": "7"},
 	}}
@@ -104,9 +103,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 			t.Parallel()
 			req := commandRequest(t, script)
 			if name == "no executable" {
-				if err := os.Remove(req.Content.Command.Path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(req.Content.Command.Path))
 			}
 			here := req
 			here.Dir, here.Executor, here.Apart = here.Dir+"-here", "", nil
@@ -202,9 +199,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			if err := <-followed; !errors.Is(err, runner.ErrCluster) {
 				t.Errorf("an operator that ends first has %v, want %v", err, runner.ErrCluster)
 			}
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(gate, nil, 0o600))
 			o.expect(true)
 			o.start()
 			two := one
@@ -252,13 +247,8 @@ func TestSession_Report(t *testing.T) {
 		ID: id, Dir: filepath.Join(t.TempDir(), id), Content: runner.Content{Command: &runner.Command{Path: "/c", Dir: "/"}},
 		Apart: &runner.Apart{Token: base64.StdEncoding.EncodeToString([]byte(id))},
 	}
-	if err := runner.CreateMirror(req); err != nil {
-		t.Fatal(err)
-	}
-	s, err := NewHub(unknown).Admit(req, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(req))
+	s := must.Get(NewHub(unknown).Admit(req, ""))(t)
 	t.Cleanup(s.Close)
 	for _, piece := range []struct {
 		offset, text string
@@ -278,13 +268,8 @@ func TestSession_Report(t *testing.T) {
 	}
 	ansible := newRequest(t, "")
 	ansible.Files = nil
-	if err := runner.CreateMirror(ansible); err != nil {
-		t.Fatal(err)
-	}
-	of, err := NewHub(unknown).Admit(ansible, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(ansible))
+	of := must.Get(NewHub(unknown).Admit(ansible, ""))(t)
 	t.Cleanup(of.Close)
 	if err := of.report("0", 1, strings.NewReader("x")); !errors.Is(err, errRefused) {
 		t.Errorf("reports of a run of Ansible: %v, want %v", err, errRefused)

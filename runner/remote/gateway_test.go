@@ -167,9 +167,7 @@ func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
 	ask := func(method, body string) {
 		req := must.Get(http.NewRequestWithContext(t.Context(), method, "https://"+g.listener.Addr().String()+"/api", strings.NewReader(body)))(t)
 		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		must.Do(t, resp.Body.Close())
 		must.Be(t, method, http.StatusOK, resp.StatusCode)
 	}

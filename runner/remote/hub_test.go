@@ -26,23 +26,16 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
 	req.Files, req.MaxBytes = nil, 4000
-	if err := runner.CreateMirror(req); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(req))
 	hub := NewHub(unknown)
-	s, err := hub.Admit(req, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(hub.Admit(req, ""))(t)
 	t.Cleanup(s.Close)
 	post := func(at, pod string, header tar.Header, size int) int {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		if header.Name != "" {
 			header.Size = int64(size)
-			if err := w.WriteHeader(&header); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.WriteHeader(&header))
 			if _, err := w.Write(make([]byte, size)); err != nil {
 				t.Fatal(err)
 			}
@@ -90,9 +83,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 		t.Errorf("more than a run may write is answered %d, want %d", code, http.StatusForbidden)
 	}
 	var cut bytes.Buffer
-	if err := tar.NewWriter(&cut).WriteHeader(&tar.Header{Name: "job_events/2-a.json", Typeflag: tar.TypeReg, Size: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tar.NewWriter(&cut).WriteHeader(&tar.Header{Name: "job_events/2-a.json", Typeflag: tar.TypeReg, Size: 100}))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+"?pod=this&epoch="+s.epoch, &cut)
 	r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
 	hub.ServeHTTP(httptest.NewRecorder(), r)
@@ -100,10 +91,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("%q are there, want the one event, and nothing of the one that was cut short: %v", left, err)
 	}
-	again, err := NewHub(unknown).Admit(req, "this")
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(NewHub(unknown).Admit(req, "this"))(t)
 	t.Cleanup(again.Close)
 	if want := int64(blockBytes + fileBytes); again.bytes != want {
 		t.Errorf("the next operator counts %d bytes, want the %d that are there", again.bytes, want)
@@ -118,14 +106,9 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
 	req.Apart.Adopted, req.Files = true, nil
-	if err := runner.CreateMirror(req); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(req))
 	hub := NewHub(unknown)
-	s, err := hub.Admit(req, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(hub.Admit(req, ""))(t)
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		query string
@@ -225,19 +208,12 @@ func TestHub_CountsWhatIsReplaced(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
 	req.Files, req.MaxBytes = nil, 10<<10
-	if err := runner.CreateMirror(req); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(req))
 	for _, size := range []int{8 << 10, 8 << 10, 12 << 10} {
-		s, err := NewHub(unknown).Admit(req, "this")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(NewHub(unknown).Admit(req, "this"))(t)
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(&tar.Header{Name: "stdout", Typeflag: tar.TypeReg, Size: int64(size)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: "stdout", Typeflag: tar.TypeReg, Size: int64(size)}))
 		b.Write(make([]byte, size))
 		if err := s.receive(&b); errors.Is(err, errTooMuch) != (size > 8<<10) {
 			t.Errorf("%d bytes beside %d of twice %d: %v", size, s.bytes, req.MaxBytes, err)

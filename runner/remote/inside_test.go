@@ -22,6 +22,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/selfsigned"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // operator is the side of the operator, without a cluster. It is there from start to stop; in between, and before,
@@ -48,15 +49,9 @@ func newOperator(t *testing.T) *operator {
 	if o.certificate, o.key, err = selfsigned.New(ServerName); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.X509KeyPair(o.certificate, o.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.X509KeyPair(o.certificate, o.key))(t)
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(lc.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	o.url = "https://" + l.Addr().String()
 	server := &http.Server{ReadHeaderTimeout: time.Minute, ErrorLog: silent(), Handler: o, ConnState: o.track}
 	served := make(chan struct{})
@@ -138,9 +133,7 @@ func newRequest(t *testing.T, playbook string) runner.Request {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "playbook.yml")
-	if err := os.WriteFile(file, []byte(playbook), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(playbook), 0o600))
 	id := uuid.NewString()
 	return runner.Request{
 		ID: id, Dir: filepath.Join(dir, id), Content: runner.Content{Playbook: file}, Executor: runner.ExecutorJob,
@@ -158,14 +151,9 @@ func (o *operator) inside(t *testing.T, req runner.Request) <-chan error {
 // insideUntil makes the run until ctx ends, as it does when its Pod is deleted.
 func (o *operator) insideUntil(ctx context.Context, t *testing.T, req runner.Request) <-chan error {
 	t.Helper()
-	data, err := Encode(req, o.url, o.certificate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(Encode(req, o.url, o.certificate))(t)
 	input := filepath.Join(t.TempDir(), "input")
-	if err := os.WriteFile(input, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(input, data, 0o600))
 	r := runner.New(runner.Options{})
 	t.Cleanup(r.Close)
 	ended := make(chan error, 1)
@@ -179,13 +167,8 @@ func (o *operator) insideUntil(ctx context.Context, t *testing.T, req runner.Req
 func (o *operator) admit(t *testing.T, req runner.Request, pod string) (*Session, runner.Request) {
 	t.Helper()
 	req.Dir, req.Files = filepath.Join(t.TempDir(), req.ID), nil
-	if err := runner.CreateMirror(req); err != nil {
-		t.Fatal(err)
-	}
-	s, err := o.Admit(req, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, runner.CreateMirror(req))
+	s := must.Get(o.Admit(req, pod))(t)
 	t.Cleanup(s.Close)
 	return s, req
 }
@@ -217,9 +200,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 		}
 	}
 	o.stop()
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(gate, nil, 0o600))
 	o.expect(true)
 	o.start()
 	second, two := o.admit(t, req, "this")
@@ -257,14 +238,8 @@ func equalFiles(t *testing.T, want, got string) {
 		t.Fatalf("%d events in the container: %v", len(names), err)
 	}
 	for _, name := range append(names, filepath.Join(want, "stdout"), filepath.Join(want, "rc"), filepath.Join(want, "status")) {
-		base, err := filepath.Rel(want, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		original, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		base := must.Get(filepath.Rel(want, name))(t)
+		original := must.Get(os.ReadFile(name))(t)
 		if sent, err := os.ReadFile(filepath.Join(got, base)); err != nil || string(sent) != string(original) {
 			t.Errorf("%s is not as in the container: %v", base, err)
 		}
@@ -304,19 +279,13 @@ func TestGateway_WaitsForTheOperator(t *testing.T) {
 	o := newOperator(t)
 	req := newRequest(t, "")
 	in := Input{URL: o.url, CA: o.certificate, Server: req.Apart.Server, ServerCA: req.Apart.CA}
-	g, err := newGateway(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(newGateway(t.Context(), in))(t)
 	t.Cleanup(g.close)
 	kubeconfig := string(g.kubeconfig(req.Files["kubeconfig"], in))
 	if !strings.Contains(kubeconfig, g.listener.Addr().String()) || !strings.Contains(kubeconfig, base64.StdEncoding.EncodeToString(g.ca)) {
 		t.Errorf("the kubeconfig of the run is\n%s\nwant the server and the authority of the gateway", kubeconfig)
 	}
-	config, err := clientConfig(g.ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientConfig(g.ca))(t)
 	config.ServerName = "localhost"
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	ask := func(ctx context.Context) (string, error) {

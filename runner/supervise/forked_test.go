@@ -160,9 +160,7 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 		t.Errorf("code %d, %d bytes of notes, error %.100v", exit.Code, len(exit.Notes), err)
 	}
 	path := filepath.Join(t.TempDir(), "end.json")
-	if err := newRecord(exit, err).write(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, newRecord(exit, err).write(path))
 	if again, err := ReadExit(path); again.Code != 7 || !errors.Is(err, ErrSurvivors) {
 		t.Errorf("exit %.100v, %v", again, err)
 	}

@@ -147,10 +147,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 			bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
 				t.Helper()
 				c := recorded(t, tt.script)
-				got, err := s.Run(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Get(s.Run(t.Context(), c))(t)
 				read, err := ReadExit(c.Record)
 				if err != nil || read != got || got.Started.IsZero() || got.Started.After(got.Finished) {
 					t.Errorf("record = %+v, %v; want %+v", read, err, got)
@@ -175,10 +172,7 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 			waitFor(t, filepath.Join(dirOf(c), "ready"))
 			cancel()
 		}()
-		got, err := s.Run(ctx, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(s.Run(ctx, c))(t)
 		if !got.Stopped || got.Killed < 4 || got.Reason != ReasonTold {
 			t.Errorf("exit = %+v, want a stop, and the family killed", got)
 		}

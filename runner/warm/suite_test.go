@@ -100,10 +100,7 @@ func environ(t testing.TB) []string {
 			kept = append(kept, entry)
 		}
 	}
-	temp, err := os.MkdirTemp("", "t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	temp := must.Get(os.MkdirTemp("", "t"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(temp) })
 	return append(kept, "HOME="+t.TempDir(), "TMPDIR="+temp)
 }

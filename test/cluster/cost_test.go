@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestJobs_Cost prints what a run as a Job costs beside a forked one of the same role, COST pairs one after the other. It
@@ -26,10 +28,7 @@ func TestJobs_Cost(t *testing.T) {
 		t.Skip("it measures: make bench-jobs")
 	}
 	p := newPotter(t, "--metrics-bind-address=127.0.0.1:18383", "--warm-idle=0")
-	here, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(filepath.Abs(repository))(t)
 	var watches strings.Builder
 	kinds := []string{"Tea", "Chai"} // a Job, forked
 	for _, kind := range kinds {
@@ -104,10 +103,7 @@ func firstEvent(t *testing.T, root, run string) time.Time {
 // busy is the CPU that the machine has taken, in seconds (proc(5)).
 func busy(t *testing.T) float64 {
 	t.Helper()
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("/proc/stat"))(t)
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	ticks := 0.0
 	for i, field := range strings.Fields(string(line))[1:] {
@@ -127,10 +123,7 @@ func (p *potter) metered(t *testing.T, kind string) (cpu, memory float64) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	sum := func(name string) (total float64) {
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, name+"{") && strings.Contains(line, fmt.Sprintf("kind=%q", kind)) {

@@ -10,16 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestJobs_LongFaults makes runs in Pods of an operator's own image, and has the cluster do to them what clusters do.
 func TestJobs_LongFaults(t *testing.T) {
 	p := newPotter(t)
 	p.image = "docker.io/library/tea-operator:v0.0.1"
-	here, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(filepath.Abs(repository))(t)
 	// The operator is a process of the node: its program is where it is there.
 	template := fmt.Sprintf(`{spec: {containers: [{name: run, imagePullPolicy: IfNotPresent, volumeMounts: [{name: here, mountPath: %[1]q, readOnly: true}]}],
      volumes: [{name: here, hostPath: {path: %[1]q}}]}}`, here)

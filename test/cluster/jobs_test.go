@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestJobs makes runs in Pods of their own, by an operator that is a process of the node: so it can be killed and started
@@ -58,10 +60,7 @@ type potter struct {
 
 func newPotter(t *testing.T, flags ...string) *potter {
 	t.Helper()
-	program, err := filepath.Abs(filepath.Join(repository, "bin/rolewright"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(filepath.Abs(filepath.Join(repository, "bin/rolewright")))(t)
 	return &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1", program: program, flags: flags}
 }
 
@@ -74,10 +73,7 @@ const podTemplate = `{spec: {securityContext: {runAsUser: 0}, %s containers: [{n
 
 func (p *potter) install(t *testing.T) {
 	t.Helper()
-	here, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(filepath.Abs(repository))(t)
 	var watches strings.Builder
 	for _, w := range []struct{ kind, content, pod, container, more string }{
 		{"Tea", roleOf(here, "tea"), "", "", ""},
@@ -113,26 +109,19 @@ func (p *potter) define(t *testing.T, kind string) {
 
 func (p *potter) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600))
 }
 
 func (p *potter) start(t *testing.T) {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(p.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.OpenFile(filepath.Join(p.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
 	defer log.Close()
 	p.operator = exec.Command(p.program, append([]string{"run", "--watches-file=watches.yaml", "--runner-root=" + p.root, "--job-namespace=default",
 		"--job-url=https://10.244.0.1:8444", "--job-image=" + p.image, "--proxy-port=0", "--metrics-bind-address=0",
 		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m"}, p.flags...)...)
 	p.operator.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit")
 	p.operator.Dir, p.operator.Stdout, p.operator.Stderr = p.dir, log, log
-	if err := p.operator.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.operator.Start())
 }
 
 func (p *potter) stop(t *testing.T, signal syscall.Signal) {
@@ -221,9 +210,7 @@ func survives(t *testing.T, p *potter) {
 	p.eventually(t, "the brew", p.cup("brewed", "sencha"))
 	run := p.status(t, "tea", "sencha").ActiveRun.ID
 	p.stop(t, syscall.SIGKILL)
-	if err := os.RemoveAll(p.root); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(p.root))
 	p.start(t)
 	p.open(t, run)
 	if s := p.ends(t, "tea", "sencha", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" {
@@ -265,9 +252,7 @@ func commanded(t *testing.T, p *potter) {
 	p.eventually(t, "the first report", reported("Poured"))
 	run := p.status(t, "cup", "espresso").ActiveRun.ID
 	p.stop(t, syscall.SIGKILL)
-	if err := os.RemoveAll(p.root); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(p.root))
 	p.start(t)
 	p.ask(t, "create", "configmap", "drink", "--from-literal=now=yes")
 	if s := p.ends(t, "cup", "espresso", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" || s.LastRun.Executor != "job" {

@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func marks() map[string]Mark {
@@ -134,14 +136,8 @@ func TestAdd_PutsNotesOn(t *testing.T) {
 		m.Notes = map[string]string{"note": "n"}
 		plain := m
 		plain.Notes = nil
-		marked, err := Add([]byte(`{"metadata":{"annotations":{"x":"1"}}}`), plain)
-		if err != nil {
-			t.Fatal(err)
-		}
-		noted, err := Add(marked, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		marked := must.Get(Add([]byte(`{"metadata":{"annotations":{"x":"1"}}}`), plain))(t)
+		noted := must.Get(Add(marked, m))(t)
 		meta, err := Read(noted)
 		if err != nil || !m.In(meta) || meta.Annotations["note"] != "n" || meta.Annotations["x"] != "1" || len(meta.OwnerReferences) > 1 {
 			t.Errorf("%s: %s", field, noted)

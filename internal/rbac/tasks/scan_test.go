@@ -270,10 +270,7 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 				files[path] = text
 			}
 			dir := written(t, files)
-			got, err := Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}))(t)
 			if diff := cmp.Diff(tt.want, lines(dir, got)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -294,10 +291,7 @@ func TestScan_ReadsPlaybooks(t *testing.T) {
 		"playbooks/roles/main/tasks/main.yml": "- k8s_info: {kind: Pod, name: x}\n",
 		"elsewhere/other/tasks/main.yml":      "- k8s_info: {kind: Service, name: x}\n",
 	})
-	got, err := Scan(content.Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, content.Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(Scan(content.Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, content.Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}}))(t)
 	want := []string{
 		"playbooks/second.yml:2 v1 Namespace get", "playbooks/roles/main/tasks/main.yml:1 v1 Pod get", "elsewhere/other/tasks/main.yml:1 v1 Service get",
 		"playbooks/main.yml:3 v1 Secret create,get,patch +", "playbooks/main.yml:5 v1 Node get",

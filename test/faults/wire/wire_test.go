@@ -258,9 +258,7 @@ func startWatch(t *testing.T, cfg *rest.Config, query string) *watch {
 	t.Cleanup(cancel)
 	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil))(t)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return &watch{lines: bufio.NewScanner(resp.Body), cancel: cancel}
 }
