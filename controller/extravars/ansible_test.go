@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
+	"github.com/rolewright/rolewright/test/tree"
 )
 
 // play runs a playbook with the given content of env/extravars in an empty
@@ -135,23 +136,7 @@ func withoutControls(value any) any {
 		}
 		return out.String()
 	}
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[clean(key)] = withoutControls(item)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = withoutControls(item)
-		}
-		return out
-	case string:
-		return clean(v)
-	}
-	return value
+	return tree.Map(value, clean, tree.Texts(clean))
 }
 
 func readBack(t *testing.T, file string) any {
@@ -167,35 +152,25 @@ func readBack(t *testing.T, file string) any {
 
 // exact makes values comparable: numbers by the number that they are.
 func exact(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[key] = exact(item)
+	return tree.Map(value, nil, func(leaf any) any {
+		switch v := leaf.(type) {
+		case int64:
+			return "number " + big.NewRat(v, 1).String()
+		case float64:
+			return "number " + new(big.Rat).SetFloat64(v).String()
+		case json.Number:
+			if i, err := v.Int64(); err == nil {
+				return exact(i)
+			}
+			// Beyond int64, a number of an object is a float64 from the beginning.
+			f, err := v.Float64()
+			if err != nil {
+				return fmt.Sprint("no number: ", err)
+			}
+			return exact(f)
 		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = exact(item)
-		}
-		return out
-	case int64:
-		return "number " + big.NewRat(v, 1).String()
-	case float64:
-		return "number " + new(big.Rat).SetFloat64(v).String()
-	case json.Number:
-		if i, err := v.Int64(); err == nil {
-			return exact(i)
-		}
-		// Beyond int64, a number of an object is a float64 from the beginning.
-		f, err := v.Float64()
-		if err != nil {
-			return fmt.Sprint("no number: ", err)
-		}
-		return exact(f)
-	}
-	return value
+		return leaf
+	})
 }
 
 func assertNoCanary(t *testing.T, dir string) {

@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/tree"
 )
 
 func TestBuild_MarksInJSON(t *testing.T) {
@@ -178,23 +179,12 @@ func FuzzBuild(f *testing.F) {
 
 // plainValue takes the marks off.
 func plainValue(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[key] = plainValue(item)
+	return tree.Map(value, nil, func(leaf any) any {
+		if text, marked := leaf.(Unsafe); marked {
+			return string(text)
 		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = plainValue(item)
-		}
-		return out
-	case Unsafe:
-		return string(v)
-	}
-	return value
+		return leaf
+	})
 }
 
 // unmarked does what Ansible's reader of JSON does to markers.

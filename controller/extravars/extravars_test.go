@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/tree"
 )
 
 // object decodes an object the way a client does: integers as int64.
@@ -27,23 +28,17 @@ func object(t testing.TB, text string) map[string]any {
 }
 
 func numbers(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, item := range v {
-			v[key] = numbers(item)
+	return tree.Map(value, nil, func(leaf any) any {
+		number, ok := leaf.(json.Number)
+		if !ok {
+			return leaf
 		}
-	case []any:
-		for i, item := range v {
-			v[i] = numbers(item)
-		}
-	case json.Number:
-		if i, err := v.Int64(); err == nil {
+		if i, err := number.Int64(); err == nil {
 			return i
 		}
-		f, _ := v.Float64()
+		f, _ := number.Float64()
 		return f
-	}
-	return value
+	})
 }
 
 func kinds(notices []Notice) []NoticeKind {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/test/tree"
 )
 
 // made are kinds that the control plane makes, and the operators' records.
@@ -76,24 +78,8 @@ func normal(u unstructured.Unstructured, namespace string) any {
 		owners[i].UID = ""
 	}
 	u.SetOwnerReferences(owners)
-	return replaced(u.Object, namespace)
-}
-
-// replaced has NAMESPACE in place of the name of the namespace.
-func replaced(value any, namespace string) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, inner := range v {
-			v[key] = replaced(inner, namespace)
-		}
-	case []any:
-		for i, inner := range v {
-			v[i] = replaced(inner, namespace)
-		}
-	case string:
-		return strings.ReplaceAll(v, namespace, "NAMESPACE")
-	}
-	return value
+	named := func(text string) string { return strings.ReplaceAll(text, namespace, "NAMESPACE") }
+	return tree.Map(u.Object, nil, tree.Texts(named))
 }
 
 // conditions are those of an object, as text.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/tree"
 )
 
 // hostile is one custom resource of the corpus.
@@ -167,25 +168,7 @@ func batches(t *testing.T, cases []hostile, snake, every bool) []*batch {
 
 // clean is data as a role gets it: without control characters but tab, newline
 // and carriage return, and nothing else changed.
-func clean(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[cleanText(key)] = clean(item)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = clean(item)
-		}
-		return out
-	case string:
-		return cleanText(v)
-	}
-	return value
-}
+func clean(value any) any { return tree.Map(value, cleanText, tree.Texts(cleanText)) }
 
 func cleanText(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -197,58 +180,36 @@ func cleanText(s string) string {
 }
 
 // renamed is data with its keys as the watch converts them.
-func (b *batch) renamed(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[b.variable(key)] = b.renamed(item)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = b.renamed(item)
-		}
-		return out
-	}
-	return value
-}
+func (b *batch) renamed(value any) any { return tree.Map(value, b.variable, nil) }
 
 // exact makes values comparable: numbers by the number that they are, and by
 // whether they are whole, where that makes a difference to Python.
 func exact(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[key] = exact(item)
+	return tree.Map(value, nil, func(leaf any) any {
+		switch v := leaf.(type) {
+		case int64:
+			return "number " + big.NewRat(v, 1).String()
+		case float64:
+			return exactFloat(v)
+		case json.Number:
+			if whole, ok := new(big.Int).SetString(v.String(), 10); ok {
+				return "number " + new(big.Rat).SetInt(whole).String()
+			}
+			f, err := v.Float64()
+			if err != nil {
+				return fmt.Sprint("no number: ", err)
+			}
+			return exactFloat(f)
 		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = exact(item)
-		}
-		return out
-	case int64:
-		return "number " + big.NewRat(v, 1).String()
-	case float64:
-		if v == 0 && math.Signbit(v) {
-			return "number -0"
-		}
-		return "number " + new(big.Rat).SetFloat64(v).String()
-	case json.Number:
-		if whole, ok := new(big.Int).SetString(v.String(), 10); ok {
-			return "number " + new(big.Rat).SetInt(whole).String()
-		}
-		f, err := v.Float64()
-		if err != nil {
-			return fmt.Sprint("no number: ", err)
-		}
-		return exact(f)
+		return leaf
+	})
+}
+
+func exactFloat(f float64) string {
+	if f == 0 && math.Signbit(f) {
+		return "number -0"
 	}
-	return value
+	return "number " + new(big.Rat).SetFloat64(f).String()
 }
 
 // lay puts baits where the object leads to.
@@ -260,23 +221,8 @@ func (b *batch) lay(s *sandbox) {
 }
 
 func baited(value any, bait string) any {
-	switch v := value.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, item := range v {
-			out[strings.ReplaceAll(key, "BAIT", bait)] = baited(item, bait)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = baited(item, bait)
-		}
-		return out
-	case string:
-		return strings.ReplaceAll(v, "BAIT", bait)
-	}
-	return value
+	text := func(s string) string { return strings.ReplaceAll(s, "BAIT", bait) }
+	return tree.Map(value, text, tree.Texts(text))
 }
 
 // variables are the keys of the spec that become variables.
