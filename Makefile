@@ -353,7 +353,7 @@ lint: lint-tools ## check formatting, style and the import directions
 	@cd cmd/rolewright-helm && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: bench
-bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, the executors against each other, how long runs take to end, and masking
+bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, the executors against each other, and how long runs take to end
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)

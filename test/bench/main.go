@@ -4,8 +4,7 @@
 // memory it takes while roles list many objects, and what runs cost that are
 // forked from a warm interpreter beside those that start a new Python, and in
 // which of their processes, how long anything is left of a run that is
-// ended, how fast secret values are masked, and what a full history of runs
-// costs, and what a restart does, and nothing at all. It prints figures and judges nothing.
+// ended, and what a full history of runs costs, a restart, and nothing at all. It prints figures and judges nothing.
 //
 // The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
 // compared with the workloads of the directory of that name, which run Ansible. `make bench`
@@ -30,7 +29,7 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends, dev, masking, history or restart")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends, dev, history or restart")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
@@ -48,14 +47,13 @@ func main() {
 	flag.IntVar(&opts.rounds, "rounds", 1, "how often they are, with each executor")
 	flag.IntVar(&opts.ended, "ended", 100, "runs that are ended by deleting their objects; for every five of them, the operator is killed once")
 	flag.IntVar(&opts.saved, "saved", 20, "how often a role is saved while rolewright dev runs")
-	flag.DurationVar(&opts.masking, "masking", time.Second, "how long each text is masked")
 	flag.IntVar(&opts.recorded, "recorded", 20_000, "runs in the history whose cost is measured")
 	flag.IntVar(&opts.historyPairs, "history-pairs", 10, "pairs of operators with and without a history that make runs")
 	flag.Parse()
 	if opts.quick {
 		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
 		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
-		opts.repeats, opts.objects, opts.rounds, opts.ended, opts.saved, opts.masking = 1, 2, 1, 2, 2, 20*time.Millisecond
+		opts.repeats, opts.objects, opts.rounds, opts.ended, opts.saved = 1, 2, 1, 2, 2
 		opts.recorded, opts.historyPairs, opts.rest = 400, 1, 5*time.Second
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -77,7 +75,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"dev", b.dev}, {"masking", b.masking}, {"history", b.history}, {"restart", b.restart}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"dev", b.dev}, {"history", b.history}, {"restart", b.restart}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

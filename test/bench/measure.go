@@ -51,7 +51,6 @@ type options struct {
 	rounds     int
 	ended      int
 	saved      int
-	masking    time.Duration
 
 	recorded, historyPairs int
 }
