@@ -70,7 +70,7 @@ func (c *calls) event(ctx context.Context, body []byte) (any, error) {
 		return nil, err
 	}
 	if call.Check || c.check || c.r.client == nil {
-		return changed(true), nil
+		return changed(), nil
 	}
 	if !c.mayReport() {
 		return nil, apierrors.NewTooManyRequestsError(fmt.Sprintf("this run has reported %d Events, and may report no more", maxEvents))
@@ -88,7 +88,7 @@ func (c *calls) event(ctx context.Context, body []byte) (any, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	return changed(true), nil
+	return changed(), nil
 }
 
 // mayReport counts an Event, and is false if that is one too many.

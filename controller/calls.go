@@ -25,7 +25,6 @@ type calls struct {
 	owner  proxy.Owner
 	about  about
 	masker masker
-	log    func(message string, values ...any)
 	// check is true for a run that changes nothing, whatever its modules say.
 	check bool
 	// adopted is true for a run that another operator process has begun.
@@ -71,7 +70,7 @@ type aboutObj struct {
 
 // newCalls is for the run of s, which acts for owner.
 func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
-	c := &calls{r: r, owner: owner, adopted: s.earlier, masker: s.masker(s.mask), log: s.log.Info, check: s.plan.check, about: about{
+	c := &calls{r: r, owner: owner, adopted: s.earlier, masker: s.masker(s.mask), check: s.plan.check, about: about{
 		RunID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation, Attempt: s.attempts() + 1,
 		Object:       aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
 		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,
@@ -180,14 +179,13 @@ func (c *calls) metric(body []byte) (any, error) {
 	if c.r.opts.Metric == nil {
 		return nil, badCall("there is no endpoint of metrics here: the metric is not kept")
 	}
-	if c.check {
-		return changed(true), nil
+	if !c.check {
+		if err := c.r.opts.Metric(body); err != nil {
+			return nil, err
+		}
 	}
-	if err := c.r.opts.Metric(body); err != nil {
-		return nil, err
-	}
-	return changed(true), nil
+	return changed(), nil
 }
 
-// changed is the answer of a call that says no more than whether something changed.
-func changed(is bool) map[string]any { return map[string]any{"changed": is} }
+// changed is the answer of a call that says no more than that something changed.
+func changed() map[string]any { return map[string]any{"changed": true} }

@@ -148,10 +148,7 @@ func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 	ctx, cancel := context.WithTimeout(ctx, maxShown)
 	defer cancel()
 	f := s.referring.f
-	s.referring.settle(ctx, s.referred, func(t target) referred {
-		is, _ := f.now(t, r.owner(s))
-		return is
-	})
+	s.referring.settle(ctx, s.referred, func(t target) referred { return f.now(t, r.owner(s)) })
 	for i := range s.triggered { // none in a deletion
 		t, members := f.triggers[i], s.referring.members[i]
 		s.referring.settle(ctx, members, func(of target) referred { return f.memberNow(t, s.key, of) })

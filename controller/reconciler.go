@@ -90,10 +90,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	}
 	failpoint.Hit("reconcile.dequeued")
 	started := r.now()
-	s, err := r.open(ctx, obj)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
+	s := r.open(ctx, obj)
 	if s.due, s.use = due, r.take(ctx); s.use == nil {
 		return ctrl.Result{}, nil // it is looked at when its kind is served again
 	}

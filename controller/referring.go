@@ -322,10 +322,11 @@ func (f *referring) target(ref reference.Reference) target {
 }
 
 // now is what is known of an object that is referred to.
-func (f *referring) now(t target, owner proxy.Owner) (is referred, known bool) {
+func (f *referring) now(t target, owner proxy.Owner) referred {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.current(t, owner)
+	is, _ := f.current(t, owner)
+	return is
 }
 
 func (f *referring) current(t target, owner proxy.Owner) (is referred, known bool) {

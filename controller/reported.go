@@ -52,8 +52,7 @@ func (r *reconciler) hear(s *scope, body []byte) error {
 	if len(s.heard) == status.MaxReferences {
 		return fmt.Errorf("a run can have %d objects watched", status.MaxReferences)
 	}
-	is, _ := r.referring.now(t, r.owner(s))
-	s.heard = append(s.heard, is)
+	s.heard = append(s.heard, r.referring.now(t, r.owner(s)))
 	return nil
 }
 

@@ -116,7 +116,7 @@ type scope struct {
 }
 
 // open begins the reconcile of obj, which it owns from now on.
-func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (*scope, error) {
+func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) *scope {
 	key := client.ObjectKeyFromObject(obj)
 	m, stale := r.remember(obj)
 	id := uuid.NewString()
@@ -145,7 +145,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	}
 	r.objects.setDeleted(key, since)
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
-	return s, nil
+	return s
 }
 
 // settingsOf are what the flags, the watch and the object's annotations say together, and

@@ -187,30 +187,26 @@ func (e *execution) carryOut(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { e.watchFailpoints(operators) })
 	watching.Go(func() { e.watchDeaths(operators) })
-	started := e.start(operators)
+	e.start(operators)
 
 	a := &actor{e: e, ctx: ctx}
-	if started == nil {
-		e.work.do(a)
-		e.wire.Quiet()
-		e.driver.add(map[string]any{"event": "quiet"})
-		e.settle(ctx)
-	}
+	e.work.do(a)
+	e.wire.Quiet()
+	e.driver.add(map[string]any{"event": "quiet"})
+	e.settle(ctx)
 	end := e.end(ctx)
 	stop()
 	for _, r := range e.replicas {
-		if started == nil || r.name == "0" {
-			<-r.ended
-		}
+		<-r.ended
 	}
 	watching.Wait()
 	e.lastSurvivors()
 	e.tidy(ctx)
-	return errors.Join(started, ctx.Err(), end, e.collect(from))
+	return errors.Join(ctx.Err(), end, e.collect(from))
 }
 
 // start starts the replicas, the first one first so that it leads.
-func (e *execution) start(ctx context.Context) error {
+func (e *execution) start(ctx context.Context) {
 	for i, r := range e.replicas {
 		go r.run(ctx)
 		if i == 0 && len(e.replicas) > 1 {
@@ -218,7 +214,6 @@ func (e *execution) start(ctx context.Context) error {
 			_ = poll(ctx, 5*time.Second, func() error { return e.led(ctx) })
 		}
 	}
-	return nil
 }
 
 // crash is called by the fault proxy.

@@ -212,9 +212,6 @@ func (o *Object) value(generation int64) (string, bool) {
 // Run is the run of that ID, nil if no one knows it.
 func (h *History) Run(id string) *Run { return h.runs[id] }
 
-// Object is the object of that UID, nil if no write of it was seen.
-func (h *History) Object(uid string) *Object { return h.objects[uid] }
-
 // events are the driver's events of a kind.
 func (h *History) events(kind string) []DriverEvent {
 	var found []DriverEvent
