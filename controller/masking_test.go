@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -31,9 +30,7 @@ func TestValuesAt(t *testing.T) {
 		"a.b": {"four"}, "x.tls.key": {"six", "five"},
 		"missing": nil, "database.password.deeper": nil, "database.missing": nil,
 	} {
-		if diff := cmp.Diff(want, valuesAt(nil, tree, strings.Split(path, "."))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		must.Be(t, path, want, valuesAt(nil, tree, strings.Split(path, ".")))
 	}
 }
 
@@ -63,9 +60,7 @@ func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 				masked = append(masked, text)
 			}
 		}
-		if diff := cmp.Diff(want, masked); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", kind, diff)
-		}
+		must.Be(t, kind.String(), want, masked)
 	}
 }
 

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What a command names, and what a status says that it has named, is held to the watch.
@@ -43,7 +43,5 @@ func TestMayReport(t *testing.T) {
 	for _, ref := range r.reportedBefore(s, []string{"v1 ConfigMap home/a", "v1 Secret home/a", "v1 ConfigMap home/a", "v1 ConfigMap home/named", "v1 ConfigMap away/a", "x", "v1 ConfigMap /b"}) {
 		got = append(got, recorded(ref))
 	}
-	if diff := cmp.Diff([]string{"v1 ConfigMap home/a", "v1 ConfigMap /b"}, got); diff != "" {
-		t.Errorf("what is followed of a record (-want +got):\n%s", diff)
-	}
+	must.Be(t, "what is followed of a record", []string{"v1 ConfigMap home/a", "v1 ConfigMap /b"}, got)
 }

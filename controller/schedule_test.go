@@ -216,9 +216,7 @@ func TestDecide(t *testing.T) {
 			if tt.in.retry == (retry{}) {
 				tt.in.retry = usual
 			}
-			if diff := cmp.Diff(tt.want, decide(now, tt.in), cmp.AllowUnexported(plan{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Be(t, "what was got", tt.want, decide(now, tt.in), cmp.AllowUnexported(plan{}))
 		})
 	}
 }

@@ -101,9 +101,7 @@ func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v; write it with -update", err)
 			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			must.Be(t, "what was got", string(want), got)
 		})
 	}
 }

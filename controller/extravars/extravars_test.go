@@ -346,9 +346,7 @@ func TestVars_OfOtherObjects(t *testing.T) {
 		t.Errorf("the object is replaced: %v", vars["_a_b_w"])
 	}
 	delete(vars, "_a_b_w")
-	if diff := cmp.Diff(map[string]any{"db_password": Unsafe("later\ufffd"), "db_user": "of the spec", "db_host": "of the watch"}, vars); diff != "" {
-		t.Errorf("variables (-want +got):\n%s", diff)
-	}
+	must.Be(t, "variables", map[string]any{"db_password": Unsafe("later\ufffd"), "db_user": "of the spec", "db_host": "of the watch"}, vars)
 	var details []string
 	for _, n := range notices {
 		details = append(details, n.Detail)
@@ -367,9 +365,7 @@ func TestVars_OfOtherObjects(t *testing.T) {
 		`the variable "_a_b_w" of varsFrom is replaced by that of Rolewright itself`,
 		`the variable "db_host" of varsFrom is replaced by that of the watch`,
 	}
-	if diff := cmp.Diff(want, details); diff != "" {
-		t.Errorf("notices (-want +got):\n%s", diff)
-	}
+	must.Be(t, "notices", want, details)
 	content, _, err := Build(in, Options{Group: "a.b", Kind: "W", From: []Source{{Name: "s", Data: map[string]string{"a": "{{ b }}"}}}})
 	if err != nil || !strings.Contains(string(content), `"a": {"__ansible_unsafe": "{{ b }}"}`) {
 		t.Errorf("%s, %v", content, err)

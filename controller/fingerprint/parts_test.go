@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What has changed is named from what is kept, with neither values nor a false name.
@@ -60,9 +60,7 @@ func TestSince_NamesWhatHasChanged(t *testing.T) {
 		for _, c := range Since(tt.packed, tt.is) {
 			got = append(got, c.String())
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		must.Be(t, name, tt.want, got)
 	}
 	for _, parts := range [][]Part{many, many[:maxPacked]} {
 		if n := len(Pack(parts)); n > 1000 { // what a status takes

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestNames(t *testing.T) {
@@ -24,9 +24,7 @@ func TestNames(t *testing.T) {
 		"spec.one": {"a"}, "spec.empty": nil, "spec.number": nil, "spec.ref": {"b"}, "spec.ref.name": {"b"}, "spec.refs": {"c", "d"}, "spec.volumes.secret": {"e", "f"},
 		"spec.missing": nil, "spec.one.deeper": nil, "metadata.annotations.example.com/secret": {"annotated"},
 	} {
-		if diff := cmp.Diff(want, Names(object, path)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		must.Be(t, path, want, Names(object, path))
 	}
 }
 

@@ -130,9 +130,7 @@ func TestRead_References(t *testing.T) {
 	ended := success(7)
 	ended.References = []string{Reference("v1", "Node", "", "a"), Reference("apps/v1", "Deployment", "shop", "web.1:2")}
 	st := Conclude(map[string]any{}, ended, 0, at(9))
-	if diff := cmp.Diff(ended.References, Unpack(Read(st).Pack()).Last.References); diff != "" {
-		t.Errorf("references (-want +got):\n%s", diff)
-	}
+	must.Be(t, "references", ended.References, Unpack(Read(st).Pack()).Last.References)
 	if text := Reference("v1", "Secret", "a", "../b"); text != "" {
 		t.Errorf("%q is recorded", text)
 	}
@@ -151,9 +149,7 @@ func TestRead_Held(t *testing.T) {
 		"cause of any size":  {Hold(nil, 3, strings.Repeat("a", 1000), time.Time{}, nil, at(1)), &Held{}},
 		"cause of any shape": {Hold(nil, 3, "a: b", time.Time{}, nil, at(1)), &Held{}},
 	} {
-		if diff := cmp.Diff(tc.want, Unpack(Read(tc.st).Pack()).Held); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		must.Be(t, name, tc.want, Unpack(Read(tc.st).Pack()).Held)
 	}
 }
 

@@ -270,9 +270,7 @@ func TestConclude_RecordReadsBack(t *testing.T) {
 			want := run
 			want.Message = ""
 			want.Counts, want.Localhost, want.Completed, want.FailedTask = Counts{}, Counts{}, time.Time{}, nil
-			if diff := cmp.Diff(Record{Last: &want}, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			must.Be(t, "what was got", Record{Last: &want}, got)
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestWish_Check(t *testing.T) {
@@ -76,17 +78,13 @@ func TestWish_Merge(t *testing.T) {
 	want["conditions"] = append(list, map[string]any{
 		"type": "Disk", "status": "False", "reason": "Full", "message": "no room", "lastTransitionTime": "2026-01-02T03:04:03Z", "observedGeneration": int64(8),
 	})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	must.Be(t, "status", want, got)
 	if diff := cmp.Diff(got, wish.Merge(got, 8, at(4))); diff != "" {
 		t.Errorf("the same again changes:\n%s", diff)
 	}
 	without := Wish{Conditions: []Condition{{Type: "Disk", Remove: true}, {Type: "Absent", Remove: true}}}
 	want["conditions"] = list
-	if diff := cmp.Diff(want, without.Merge(got, 8, at(5))); diff != "" {
-		t.Errorf("status without a condition (-want +got):\n%s", diff)
-	}
+	must.Be(t, "status without a condition", want, without.Merge(got, 8, at(5)))
 	alone := map[string]any{"conditions": []any{map[string]any{"type": "Disk"}}}
 	if got := without.Merge(alone, 8, at(5)); len(got["conditions"].([]any)) != 0 {
 		t.Errorf("the last condition stays: %v", got)

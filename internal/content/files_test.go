@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -36,9 +34,7 @@ func TestFiles_AreThoseOfLiteralAbsolutePaths(t *testing.T) {
 		"/etc/app/a.yml", "/etc/app/b.yml", "/etc/app/c.yml", "/etc/app/d.yml", "/etc/app/f.j2", "/etc/app/g", "/etc/app/h.j2", "/etc/app/i",
 		"/etc/app/motd", "/etc/app/vars.d",
 	}
-	if diff := cmp.Diff(want, Files(Content{Playbook: filepath.Join(dir, "site.yml")}, Options{AllTasks: true})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Be(t, "what was got", want, Files(Content{Playbook: filepath.Join(dir, "site.yml")}, Options{AllTasks: true}))
 	if got := Files(Content{Role: filepath.Join(dir, "none")}, Options{}); len(got) > 0 {
 		t.Errorf("of no role: %q", got)
 	}

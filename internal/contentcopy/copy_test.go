@@ -42,9 +42,7 @@ func TestOf_TakesTheProjectAndWhatWatchesNameElsewhere(t *testing.T) {
 		"below each other":     {"/opt/ansible", []watches.Watch{role("/mnt/a/b"), {Content: watches.Content{Playbook: "/mnt/p.yml"}}}, []string{"/mnt"}},
 		"the root is no place": {"/", []watches.Watch{role("/roles/a"), {Content: watches.Content{Playbook: "/p.yml"}}}, []string{"/roles", "/p.yml"}},
 	} {
-		if diff := cmp.Diff(c.want, Of(c.dir, "/watches.yaml", c.all).Dirs); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		must.Be(t, name, c.want, Of(c.dir, "/watches.yaml", c.all).Dirs)
 	}
 }
 

@@ -345,9 +345,7 @@ func TestAPIServer_AKindOfWhichNobodyTellsShowsWithinTheWindow(t *testing.T) {
 	}
 	got := must.Get(cache.Lookup(t.Context(), gvr))(t)
 	got.Verbs = nil // TestAPIServer_LookupKnowsResources has them
-	if diff := cmp.Diff(Resource{GVR: gvr, Kind: "Gadget"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	must.Be(t, "what was got", Resource{GVR: gvr, Kind: "Gadget"}, got)
 }
 
 // orphan registers a group version that has no backend, and returns when the
@@ -431,9 +429,7 @@ func TestAPIServer_LookupKnowsResources(t *testing.T) {
 			continue
 		}
 		got.Verbs = slices.Sorted(slices.Values(got.Verbs))
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", want.GVR, diff)
-		}
+		must.Be(t, want.GVR.String(), want, got)
 	}
 	for _, gvr := range []schema.GroupVersionResource{
 		{Version: "v1", Resource: "things"}, {Group: "none.rolewright.test", Version: "v1", Resource: "things"},

@@ -81,9 +81,7 @@ func TestJob_OfACommand(t *testing.T) {
 	}
 	secret := must.Get(e.secret(req))(t)
 	in := must.Get(remote.Decode(secret.Data[inputKey]))(t)
-	if diff := cmp.Diff(map[string]string{"REGION": "west", "LEVEL": "watch"}, in.Request.Command.Env); diff != "" {
-		t.Errorf("variables of the command (-want +got):\n%s", diff)
-	}
+	must.Be(t, "variables of the command", map[string]string{"REGION": "west", "LEVEL": "watch"}, in.Request.Command.Env)
 	if diff := cmp.Diff(req.Env, in.Request.Env); diff != "" || len(command.Env) != 1 {
 		t.Errorf("variables of the run (-want +got):\n%s\nand the watch has %v", diff, command.Env)
 	}

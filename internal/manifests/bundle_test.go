@@ -3,7 +3,6 @@ package manifests
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -65,9 +64,7 @@ func TestBundle_PermissionsAreThoseOfTheOperator(t *testing.T) {
 	for _, e := range is.Deployments[0].Spec.Template.Spec.Containers[0].Env {
 		got = append(got, e.Name)
 	}
-	if diff := cmp.Diff([]string{"cluster clusterrole", "clusterrole", "role", "OTHER", "WATCH_NAMESPACE"}, got); diff != "" {
-		t.Errorf("rules and variables (-want +got):\n%s", diff)
-	}
+	must.Be(t, "rules and variables", []string{"cluster clusterrole", "clusterrole", "role", "OTHER", "WATCH_NAMESPACE"}, got)
 	for _, name := range []string{"manifests/reader.clusterrole.yaml", "manifests/d.clusterrolebinding.yaml"} {
 		if files[name] == nil {
 			t.Errorf("%s is missing", name)

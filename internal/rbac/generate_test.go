@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -41,9 +40,7 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{"get configmaps", "get teas", "list configmaps", "list namespaces", "list secrets", "list teas", "watch configmaps", "watch namespaces", "watch secrets", "watch teas"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("permissions (-want +got):\n%s", diff)
-	}
+	must.Be(t, "permissions", want, got)
 }
 
 // Owner references of a cluster-scoped owner are followed at cluster-scoped objects whatever watchClusterScopedResources says.

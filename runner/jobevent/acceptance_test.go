@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestSummary_ForeignEventsChangeNothing puts every event of another run after
@@ -42,9 +44,7 @@ func TestSummary_ForeignEventsChangeNothing(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(want, got, unread); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", playbook, diff)
-		}
+		must.Be(t, playbook, want, got, unread)
 		if got.Foreign != foreign {
 			t.Errorf("%s: Foreign = %d, want %d", playbook, got.Foreign, foreign)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestSummary_Changes(t *testing.T) {
@@ -43,9 +43,7 @@ func TestSummary_Changes(t *testing.T) {
 		var s Summary
 		s.observeOK(Data{Task: "t", TaskPath: "/r/main.yml:3", Host: "h", TaskArgs: c.args, Res: json.RawMessage(c.res)})
 		c.want.Task, c.want.Host = Task{Name: "t", Path: "/r/main.yml:3"}, "h"
-		if diff := cmp.Diff([]Change{c.want}, s.Changes); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		must.Be(t, name, []Change{c.want}, s.Changes)
 	}
 }
 

@@ -3,7 +3,7 @@ package objectbody
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestNames_ReadsEveryAnswer(t *testing.T) {
@@ -28,9 +28,7 @@ func TestNames_ReadsEveryAnswer(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", body, diff)
-		}
+		must.Be(t, body, want, got)
 	}
 	for _, body := range []string{
 		``, `null`, `[]`, `{`, `{}x`, `{"items":[1]}`, `{"items":{}}`, `{"items":[{"metadata":[]}]}`, `{"kind":7}`,

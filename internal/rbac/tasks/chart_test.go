@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/internal/chartdir"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -46,7 +44,5 @@ func TestOfChart(t *testing.T) {
 		"? templates/any.yaml:5 the kind is not literal: {{ ternary .x .y }}",
 		"? templates/extra.yaml:3 objects that the values have",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	must.Be(t, "what was got", want, got)
 }

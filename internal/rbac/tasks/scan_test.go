@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -271,9 +269,7 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 			}
 			dir := written(t, files)
 			got := must.Get(Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}))(t)
-			if diff := cmp.Diff(tt.want, lines(dir, got)); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			must.Be(t, "what was got", tt.want, lines(dir, got))
 		})
 	}
 }
@@ -296,9 +292,7 @@ func TestScan_ReadsPlaybooks(t *testing.T) {
 		"playbooks/second.yml:2 v1 Namespace get", "playbooks/roles/main/tasks/main.yml:1 v1 Pod get", "elsewhere/other/tasks/main.yml:1 v1 Service get",
 		"playbooks/main.yml:3 v1 Secret create,get,patch +", "playbooks/main.yml:5 v1 Node get",
 	}
-	if diff := cmp.Diff(want, lines(dir, got)); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	must.Be(t, "what was got", want, lines(dir, got))
 }
 
 func TestScan_NamesTheFileThatIsWrong(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -33,9 +31,7 @@ func TestInherited(t *testing.T) {
 		"EQUAL=a=b",
 		"PATH=/usr/bin:/bin",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	must.Be(t, "environment", want, got)
 }
 
 // A home directory in which nothing can be written has a file in the way here: root writes everywhere else.
