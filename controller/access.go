@@ -22,8 +22,8 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// admitted is the access of a run in progress.
-type admitted struct {
+// activeRun is a run in progress with its access to the API proxy.
+type activeRun struct {
 	id     string
 	uid    types.UID
 	access *proxy.Access
@@ -47,15 +47,15 @@ type admitted struct {
 func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(r.owner(s))
 	grant.RunID, grant.CheckMode, grant.Token = s.runID, s.plan.check, s.token
-	s.witness = &witness{log: s.log}
+	s.tracker = &runTracker{log: s.log}
 	if r.dependents != nil {
-		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
+		s.tracker.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
 	s.calls = r.newCalls(s, grant.Owner)
-	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.witness, r.secretsOf(s), s.calls, s.progress
+	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.tracker, r.secretsOf(s), s.calls, s.progress
 	if r.referring != nil {
 		s.referring = r.referring.begin(s.key, s.referred)
-		s.witness.referring, grant.Writes = s.referring, s.referring
+		s.tracker.referring, grant.Writes = s.referring, s.referring
 	}
 	grant.Note = r.pruning() && !s.plan.check && !s.deleting
 	// What a run that goes on has touched before, no one knows.
@@ -66,8 +66,8 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	if r.opts.History != nil {
 		grant.Written = func(w proxy.Written) { r.wrote(s, w) }
 	}
-	s.access = r.opts.Gateway.Admit(grant)
-	run := &admitted{
+	s.access = r.opts.Proxy.Admit(grant)
+	run := &activeRun{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log, since: s.active.Started,
 		section: r.section(s), progress: s.progress, finalizes: s.deleting,
 		restarts: r.watch.OnChange == watches.OnChangeRestart,
@@ -83,14 +83,14 @@ func (r *reconciler) dismiss(s *scope) {
 	}
 	r.objects.with(s.key, func(e *entry) { e.run = nil })
 	s.access.Revoke()
-	owned := s.witness.end()
-	if s.witness.more {
+	owned := s.tracker.end()
+	if s.tracker.more {
 		s.warn(tooManyKinds)
 	}
 	if r.watch.PruneOnDelete {
 		// What garbage collection does not reach has to be found again, be it
 		// watched or not.
-		owned = slices.Concat(owned, s.witness.known, r.record(s.object).Dependents)
+		owned = slices.Concat(owned, s.tracker.known, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)
 	if s.plan.check {
@@ -99,8 +99,8 @@ func (r *reconciler) dismiss(s *scope) {
 	s.access = nil
 }
 
-// witness sees what a run writes, and finds, of its object's. It is a [proxy.Tracker].
-type witness struct {
+// runTracker learns from the API proxy which dependents a run writes and reads. It is a [proxy.Tracker].
+type runTracker struct {
 	// tracked is nil where the dependents are not watched.
 	tracked *dependent.Session
 	// referring is nil where the object refers to no others.
@@ -123,7 +123,7 @@ const tooManyKinds = "the run has written, or found, objects of more than 100 ki
 	"and pruneOnDelete does not remove them"
 
 // note remembers the resource of a child; false if there are too many.
-func (w *witness) note(c proxy.Child) bool {
+func (w *runTracker) note(c proxy.Child) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slices.Contains(w.known, c.Resource) {
@@ -141,28 +141,28 @@ func (w *witness) note(c proxy.Child) bool {
 }
 
 // Found implements [proxy.Tracker].
-func (w *witness) Found(c proxy.Child) {
+func (w *runTracker) Found(c proxy.Child) {
 	if w.note(c) && w.tracked != nil {
 		w.tracked.Found(c)
 	}
 }
 
 // Expect implements [proxy.Tracker].
-func (w *witness) Expect(c proxy.Child) {
+func (w *runTracker) Expect(c proxy.Child) {
 	if w.note(c) && w.tracked != nil {
 		w.tracked.Expect(c)
 	}
 }
 
 // Wrote implements [proxy.Tracker].
-func (w *witness) Wrote(c proxy.Child) {
+func (w *runTracker) Wrote(c proxy.Child) {
 	if w.tracked != nil {
 		w.tracked.Wrote(c)
 	}
 }
 
 // Deleted implements [proxy.Tracker].
-func (w *witness) Deleted(c proxy.Child) {
+func (w *runTracker) Deleted(c proxy.Child) {
 	if w.tracked != nil {
 		w.tracked.Deleted(c)
 	}
@@ -172,7 +172,7 @@ func (w *witness) Deleted(c proxy.Child) {
 }
 
 // end is called when no request of the run is in progress any more.
-func (w *witness) end() []schema.GroupVersionResource {
+func (w *runTracker) end() []schema.GroupVersionResource {
 	if w.tracked == nil {
 		return nil
 	}
@@ -202,31 +202,31 @@ func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 	}
 	g := found.grant(owner)
 	if found.dependents != nil {
-		g.Tracker = &bystander{r: found, owner: key}
+		g.Tracker = &otherTracker{r: found, owner: key}
 	}
 	return g
 }
 
-// bystander has the dependents watched that other clients than a run write.
-// What it writes counts as a change like anybody's.
-type bystander struct {
+// otherTracker is the [proxy.Tracker] of clients that are no run, as with "rolewright proxy --owner": what they
+// create is watched, and their writes count as changes by another client.
+type otherTracker struct {
 	r     *reconciler
 	owner types.NamespacedName
 }
 
 // Expect implements [proxy.Tracker].
-func (b *bystander) Expect(c proxy.Child) {
+func (b *otherTracker) Expect(c proxy.Child) {
 	b.r.dependents.Restore(b.owner, []schema.GroupVersionResource{c.Resource})
 }
 
 // Found implements [proxy.Tracker].
-func (b *bystander) Found(c proxy.Child) { b.Expect(c) }
+func (b *otherTracker) Found(c proxy.Child) { b.Expect(c) }
 
 // Wrote implements [proxy.Tracker].
-func (b *bystander) Wrote(proxy.Child) {}
+func (b *otherTracker) Wrote(proxy.Child) {}
 
 // Deleted implements [proxy.Tracker].
-func (b *bystander) Deleted(proxy.Child) {}
+func (b *otherTracker) Deleted(proxy.Child) {}
 
 // grant is what the watch says about a client that acts for owner.
 func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
@@ -239,20 +239,20 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 
 // stop lets a run write nothing more, and ends it; both after the section that
 // its role protects.
-func (a *admitted) stop(cause error) {
+func (a *activeRun) stop(cause error) {
 	if a.life.withdraw(cause, a.section, func() { a.access.Refuse(cause.Error()) }) {
 		a.log.Info("Run will be stopped after its protected section", "reason", cause.Error())
 	}
 }
 
 // cancelled reports whether the annotations of the run's object name the run.
-func (a *admitted) cancelled(obj *unstructured.Unstructured) bool {
+func (a *activeRun) cancelled(obj *unstructured.Unstructured) bool {
 	set, _ := annotated(obj, settings{}, false)
 	return set.cancelled == a.id
 }
 
 // follow stops the run if that is what its object, which has changed, asks for.
-func (a *admitted) follow(obj *unstructured.Unstructured) {
+func (a *activeRun) follow(obj *unstructured.Unstructured) {
 	switch {
 	case a.cancelled(obj):
 		a.stop(ErrCancelled)
@@ -273,7 +273,7 @@ func (r *reconciler) followEarlier(ctx context.Context, s *scope) {
 	obj := r.newObject()
 	switch err := r.cached.Get(ctx, s.key, obj); {
 	case apierrors.IsNotFound(err), err == nil && obj.GetUID() != s.object.GetUID():
-		r.looks.Go(func() { r.lookAfter(ctx, s.object) })
+		r.liveReads.Go(func() { r.lookAfter(ctx, s.object) })
 	case err == nil:
 		if run := r.running(obj); run != nil {
 			run.follow(obj)
@@ -290,7 +290,7 @@ func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
 
 // running is the run of an object in progress, which another watch may have begun that has
 // run the object before; nil if there is none.
-func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
+func (r *reconciler) running(obj *unstructured.Unstructured) *activeRun {
 	for _, r := range append(r.otherWatches(), r) {
 		if run := r.objects.get(client.ObjectKeyFromObject(obj)).run; run != nil && run.uid == obj.GetUID() {
 			return run
@@ -334,7 +334,7 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 				return
 			}
 			if r.running(obj) != nil {
-				r.looks.Go(func() { r.lookAfter(ctx, obj) })
+				r.liveReads.Go(func() { r.lookAfter(ctx, obj) })
 			}
 		},
 	}

@@ -76,7 +76,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err := wait.Check(); err != nil {
 		return nil, badCall("%v", err)
 	}
-	met, detail, err := c.r.look(ctx, c.owner.Namespace, wait)
+	met, detail, err := c.r.checkGoal(ctx, c.owner.Namespace, wait)
 	if err != nil || met {
 		return waitAnswer{Met: met}, err
 	}
@@ -123,10 +123,10 @@ func (c *calls) recordable(call waitCall) error {
 	return nil
 }
 
-// look reports whether the goal of a wait is reached, and if not, what there is instead.
+// checkGoal reports whether the goal of a wait is reached, and if not, what there is instead.
 // home is the namespace of the object that waits. An error that is an
 // [apierrors.APIStatus] below 500 stays until someone acts.
-func (r *reconciler) look(ctx context.Context, home string, w status.Wait) (met bool, detail string, err error) {
+func (r *reconciler) checkGoal(ctx context.Context, home string, w status.Wait) (met bool, detail string, err error) {
 	goal, err := waitfor.Parse(w.For)
 	if err != nil {
 		return false, "", badCall("%v", err)
@@ -139,7 +139,7 @@ func (r *reconciler) look(ctx context.Context, home string, w status.Wait) (met 
 		return false, "", apierrors.NewForbidden(schema.GroupResource{Group: gv.Group, Resource: w.Kind}, w.Name,
 			fmt.Errorf("the watch of %s says ownNamespaceOnly, and it is in namespace %q", r.gvk, w.Namespace))
 	}
-	res, err := r.opts.Gateway.Discovery().LookupKind(ctx, gv.WithKind(w.Kind))
+	res, err := r.opts.Proxy.Discovery().LookupKind(ctx, gv.WithKind(w.Kind))
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
 		return false, "the API server does not serve " + w.APIVersion + " " + w.Kind, nil
@@ -177,19 +177,19 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 		return
 	}
 	kind := schema.FromAPIVersionAndKind(last.Wait.APIVersion, last.Wait.Kind)
-	if until, ok := r.silent.mayLook(kind, r.now()); !ok {
+	if until, ok := r.unansweredKinds.mayLook(kind, r.now()); !ok {
 		m.nextLook = until.Add(jitter(failPause, s.uid()) - failPause)
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, waitLookTimeout)
 	defer cancel()
-	met, detail, err := r.look(within, s.key.Namespace, *last.Wait)
+	met, detail, err := r.checkGoal(within, s.key.Namespace, *last.Wait)
 	before := m.looks
 	m.looks = before.after(err)
 	if m.looks.failed > 0 {
-		r.silent.failed(kind, r.now())
+		r.unansweredKinds.failed(kind, r.now())
 	} else {
-		r.silent.answered(kind)
+		r.unansweredKinds.answered(kind)
 	}
 	if err != nil {
 		s.log.V(1).Info("What the object waits for cannot be read", "error", err.Error())
@@ -245,10 +245,10 @@ func lookPause(waited time.Duration, failed int, uid string) time.Duration {
 	return jitter(min(pause, maxLook), uid)
 }
 
-// silentKinds are those of which a look had no answer. Objects that wait for one look
+// unansweredKinds are those that the API server did not answer for. Objects that wait for one look
 // one after the other, with a pause, so that an API that hangs does not keep the workers
 // from other objects.
-type silentKinds struct {
+type unansweredKinds struct {
 	mu sync.Mutex
 	// until is when a kind may be looked at again; at most [maxSilent] kinds.
 	until map[schema.GroupVersionKind]time.Time
@@ -256,7 +256,7 @@ type silentKinds struct {
 
 // mayLook reports whether a kind may be looked at, and if not, when again. Of a kind
 // that has failed, one may look, and the others after the next pause.
-func (f *silentKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (until time.Time, ok bool) {
+func (f *unansweredKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (until time.Time, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	until, has := f.until[kind]
@@ -271,7 +271,7 @@ func (f *silentKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (unti
 }
 
 // failed is called after a look that had no answer.
-func (f *silentKinds) failed(kind schema.GroupVersionKind, now time.Time) {
+func (f *unansweredKinds) failed(kind schema.GroupVersionKind, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.until == nil {
@@ -287,7 +287,7 @@ func (f *silentKinds) failed(kind schema.GroupVersionKind, now time.Time) {
 }
 
 // answered is called after a look that had an answer.
-func (f *silentKinds) answered(kind schema.GroupVersionKind) {
+func (f *unansweredKinds) answered(kind schema.GroupVersionKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.until, kind)

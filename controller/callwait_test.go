@@ -34,7 +34,7 @@ func TestLookPause(t *testing.T) {
 // A kind that gives no answer is looked at by one object at a time.
 func TestSilentKinds(t *testing.T) {
 	t.Parallel()
-	var f silentKinds
+	var f unansweredKinds
 	now, kind := time.Now(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	may := func(want bool, after time.Duration) {
 		t.Helper()

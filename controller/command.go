@@ -67,10 +67,10 @@ func (r *reconciler) inputOf(s *scope) input {
 	return in
 }
 
-// whatCommand says what is run for the object where that is a command. What the object
+// commandRequest is the request for a run whose watch names a command. What the object
 // says stands in files only; its names, which the API server has checked, in the
 // environment, too.
-func (r *reconciler) whatCommand(s *scope, command *watches.Command, sources []extravars.Source) (runner.Request, error) {
+func (r *reconciler) commandRequest(s *scope, command *watches.Command, sources []extravars.Source) (runner.Request, error) {
 	in := r.inputOf(s)
 	env := map[string]string{
 		"ROLEWRIGHT_ACTION": in.Run.Action, "ROLEWRIGHT_CAUSE": in.Run.Cause, "ROLEWRIGHT_ATTEMPT": strconv.FormatInt(in.Run.Attempt, 10),
@@ -101,7 +101,7 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command, sources []e
 		}
 	}
 	return runner.Request{
-		Content: runner.Content{Command: commandIn(s.use.copy, command)},
+		Content: runner.Content{Command: commandIn(s.content.copy, command)},
 		Files:   files, Env: env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 		Call: r.callsOfCommand(s), Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
 	}, nil
@@ -128,7 +128,7 @@ type chartSettings struct {
 
 func (r *reconciler) chartSettings(s *scope, c *watches.Chart, sources []extravars.Source) chartSettings {
 	return chartSettings{
-		Chart: s.use.copy.Path(c.Dir), OverrideValues: c.OverrideValues, SuppressOverrideValues: r.opts.SuppressOverrideValues,
+		Chart: s.content.copy.Path(c.Dir), OverrideValues: c.OverrideValues, SuppressOverrideValues: r.opts.SuppressOverrideValues,
 		Values: c.Values, ValuesOverride: c.ValuesOverride, ValuesFrom: sources, DryRunOption: c.DryRunOption, Wait: c.Wait,
 		CRDs: c.CRDs, MaxHistory: c.MaxHistory, TakeOwnership: c.TakeOwnership, ExposeManifest: c.ExposeManifest, Test: c.Test,
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// use is the content of which the runs of a watch are made at a time: a copy, or
-// what lies there.
-type use struct {
-	copy    *contentcopy.Copy // nil for what lies there
-	content *contents
+// contentVersion is the role or playbook, with its secrets, from which the runs of a watch are made at a time. A watch
+// gets another one when its content is changed.
+type contentVersion struct {
+	copy    *contentcopy.Copy // nil if runs use the files where they are
+	inputs  *contents
 	secrets *secrets
 }
 
-// newUse is the content of a watch, in a copy.
-func newUse(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *use {
+// newContentVersion reads the content of a watch from a copy.
+func newContentVersion(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *contentVersion {
 	content := newContents(w, opts, c, v)
-	return &use{copy: c, content: content, secrets: newSecrets(v, w, content, opts.Inventory, c)}
+	return &contentVersion{copy: c, inputs: content, secrets: newSecrets(v, w, content, opts.Inventory, c)}
 }
 
 // newContents is what identifies the inputs of the runs of a watch, made of a copy of
@@ -36,13 +36,13 @@ func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.V
 	return content
 }
 
-// take returns the content for one reconcile, to be released after it. It is nil when the
+// acquireContent returns the content for one reconcile, which releases it. It returns nil when the
 // copy is gone and no other one comes: ctx or the kind has ended, while its queue still
 // hands out the objects that it had.
-func (k *kind) take(ctx context.Context) *use {
+func (k *kind) acquireContent(ctx context.Context) *contentVersion {
 	for {
 		k.mu.Lock()
-		u := k.use
+		u := k.content
 		k.mu.Unlock()
 		if u.copy.Hold() {
 			return u
@@ -55,9 +55,9 @@ func (k *kind) take(ctx context.Context) *use {
 }
 
 // change has runs that begin from now on made of u, and all objects looked at.
-func (k *kind) change(u *use) {
+func (k *kind) change(u *contentVersion) {
 	k.mu.Lock()
-	k.use = u
+	k.content = u
 	r := k.served
 	k.mu.Unlock()
 	if r != nil {

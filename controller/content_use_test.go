@@ -77,21 +77,21 @@ func TestTake_EndsWithTheKind(t *testing.T) {
 	place := contentcopy.Place{Dirs: []string{t.TempDir()}}
 	state := must.Get(place.State(t.Context()))(t)
 	c := must.Get(contentcopy.New(t.Context(), place, state, t.TempDir()))(t)
-	k := &kind{use: &use{copy: c}}
+	k := &kind{content: &contentVersion{copy: c}}
 	k.stopped, k.stop = context.WithCancelCause(t.Context())
 	k.stop(errReplaced)
-	if k.take(t.Context()) == nil {
+	if k.acquireContent(t.Context()) == nil {
 		t.Fatal("no content, while the copy is there")
 	}
 	c.Close()
 	c.Release()
-	if k.take(t.Context()) != nil {
+	if k.acquireContent(t.Context()) != nil {
 		t.Error("the kind was stopped and its copy is gone: there is content")
 	}
 	k.stopped = context.Background()
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if k.take(ended) != nil {
+	if k.acquireContent(ended) != nil {
 		t.Error("the operator stops and the copy is gone: there is content")
 	}
 }

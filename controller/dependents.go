@@ -24,12 +24,12 @@ func (r *reconciler) queueSource() source.Source {
 }
 
 // touch is called when another client has changed a dependent of an object: the
-// object is run again. uid is empty where the dependent does not say it; afar is true for one in another namespace.
-func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string, afar bool) {
+// object is run again. uid is empty where the dependent does not say it; otherNamespace is true for one in another namespace.
+func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string, otherNamespace bool) {
 	if r.foreign(uid) {
 		return
 	}
-	if r.objects.touch(key, uid, why, afar, r.now()) {
+	if r.objects.noteDependentChange(key, uid, why, otherNamespace, r.now()) {
 		r.log.V(1).Info("Dependent has changed", "namespace", key.Namespace, "name", key.Name, "change", why)
 	}
 }

@@ -70,7 +70,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		times: timetableOf(w.Schedule, obj.GetUID()), mode: set.mode,
 	}
 	if r.ranBefore(obj, record) {
-		s.met = r.meet(obj, record)
+		s.firstSeen = r.firstSeenOf(obj, record)
 	}
 	if firing := s.times.firing(now); !firing.IsZero() {
 		e.Firing = &firing
@@ -96,7 +96,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		s.last = &last
 		e.Warnings = append(e.Warnings, "the status does not record chart runs that change nothing: the metric rolewright_queue_oldest_seconds says whether the next one is late")
 	}
-	e.plan(s, r.waits(obj), !w.Content.Ansible(), now)
+	e.plan(s, r.hasOurFinalizer(obj), !w.Content.Ansible(), now)
 	return e
 }
 

@@ -44,8 +44,8 @@ type hookError struct{ error }
 // Unwrap returns the cause.
 func (e hookError) Unwrap() error { return e.error }
 
-// whatHandler says what is run for the object where that is Go code.
-func (r *reconciler) whatHandler(s *scope, name string) (runner.Request, error) {
+// handlerRequest is the request for a run whose watch names a handler in Go.
+func (r *reconciler) handlerRequest(s *scope, name string) (runner.Request, error) {
 	handler, known := r.opts.Handlers[name]
 	if !known {
 		return runner.Request{}, fmt.Errorf("%w: the handler %s of the watch of %s is Go code that this program does not have", runner.ErrNotRunnable, name, r.gvk)
@@ -151,9 +151,9 @@ func withVars(of, more map[string]any) map[string]any {
 	return all
 }
 
-// after has the hook of the watch called that comes after the run of s, which has ended as
+// callAfterHook has the hook of the watch called that comes after the run of s, which has ended as
 // run. An error is a failure of the run.
-func (r *reconciler) after(ctx context.Context, s *scope, run *status.Run) {
+func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Run) {
 	hooks := r.watch.Hooks
 	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
 		return

@@ -89,7 +89,7 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 
 		r, s = hooked(watches.Hooks{After: func(ctx context.Context, o *unstructured.Unstructured, _ watches.HookEnd) error { return wait(ctx, o) }}, time.Minute)
 		s.hooked, run = true, status.Run{Result: status.Succeeded}
-		r.after(t.Context(), s, &run)
+		r.callAfterHook(t.Context(), s, &run)
 		if run.Result != status.Failed || run.Reason != status.ReasonHookFailed || !strings.Contains(run.Message, "it has taken 1m0s, its timeout") {
 			t.Errorf("%+v", run)
 		}
@@ -106,7 +106,7 @@ func TestHooks_AfterACheck(t *testing.T) {
 		ID: newUID(), Cause: string(causePeriod), Mode: status.ModeCheck, Started: now, Finished: now,
 		Result: status.Succeeded, Reason: "Succeeded", Drifted: true, Drift: "1 task would change",
 	}
-	r.after(t.Context(), s, &run)
+	r.callAfterHook(t.Context(), s, &run)
 	record := status.Read(status.Conclude(nil, run, 0, now))
 	if run.Reason != status.ReasonHookFailed || len(record.Rejected) > 0 || record.Last == nil {
 		t.Errorf("run = %+v, rejected: %v", run, record.Rejected)
@@ -143,7 +143,7 @@ func TestHooks_After(t *testing.T) {
 	}}, 0)
 	after := func(result status.Result, reason string) status.Run {
 		run := status.Run{Result: result, Reason: reason}
-		r.after(t.Context(), s, &run)
+		r.callAfterHook(t.Context(), s, &run)
 		return run
 	}
 	after(status.Failed, status.ReasonHookFailed) // Before has prevented it

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/runqueue"
@@ -48,7 +47,7 @@ func twoWatches(t *testing.T, gvk schema.GroupVersionKind) (gold, silver *reconc
 	for i, w := range all {
 		r := &reconciler{
 			watch: w, gvk: gvk, objects: newObjects(), store: store, metrics: measured, log: testr.New(t), now: time.Now,
-			watchers: shared, claim: claims[i], set: set, places: set.queue.Kind("tea", 1, runqueue.Rollout{}, nil),
+			watchers: shared, claimIndex: claims[i], set: set, places: set.queue.Kind("tea", 1, runqueue.Rollout{}, nil),
 		}
 		kinds = append(kinds, &kind{watch: w, served: r})
 	}
@@ -99,8 +98,8 @@ func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 			ofTier(obj, tier)
 			return nil
 		}}
-		gold.objects.with(key, func(e *entry) { e.waits = waits{held: heldByPause, cause: causeChanged} })
-		must.Get(gold.reconcile(t.Context(), ctrl.Request{NamespacedName: key}, time.Now()))(t)
+		gold.objects.with(key, func(e *entry) { e.waiting = waitingRun{held: heldByPause, cause: causeChanged} })
+		must.Get(gold.reconcile(t.Context(), key, time.Now()))(t)
 		must.Be(t, "what waits of tier "+tier, 0, len(gold.objects.held()))
 	}
 }

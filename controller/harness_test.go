@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
+var _ JobRunner = (*fakeExecutor)(nil)
+
 // fakeExecutor stands in for ansible-runner where a test is about the cluster
 // and not about Ansible: it does what a function says, in no time.
 type fakeExecutor struct {
@@ -69,8 +71,8 @@ type fakeExecutor struct {
 	forgotten []string
 }
 
-// Held implements [Keeper].
-func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
+// FindJobRun implements [JobRunner].
+func (f *fakeExecutor) FindJobRun(_ context.Context, id, _ string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
 	if f.held == nil {
 		return "", nil, 0, false, nil
 	}
@@ -78,11 +80,11 @@ func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, tick
 	return token, ticket, 0, ok, nil
 }
 
-// Adopting implements [Keeper].
+// Adopting implements [JobRunner].
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
 
-// Unclaimed implements [Keeper]: the run is of the only object that there is.
-func (f *fakeExecutor) Unclaimed(context.Context, string) []string {
+// UnclaimedJobRuns implements [JobRunner]: the run is of the only object that there is.
+func (f *fakeExecutor) UnclaimedJobRuns(context.Context, string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unclaimed == "" || slices.Contains(f.forgotten, f.unclaimed) {
@@ -91,16 +93,16 @@ func (f *fakeExecutor) Unclaimed(context.Context, string) []string {
 	return []string{f.unclaimed}
 }
 
-// End implements [Keeper].
-func (f *fakeExecutor) End(context.Context, string) (string, error) {
+// EndJobRuns implements [JobRunner].
+func (f *fakeExecutor) EndJobRuns(context.Context, string) (string, error) {
 	if f.left == nil {
 		return "", nil
 	}
 	return f.left(), nil
 }
 
-// Forget implements [Keeper].
-func (f *fakeExecutor) Forget(id, _ string) {
+// ForgetJobRun implements [JobRunner].
+func (f *fakeExecutor) ForgetJobRun(id, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgotten = append(f.forgotten, id)
@@ -309,7 +311,7 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Gateway = gateway
+	opts.Proxy = gateway
 	if o.set, err = Setup(mgr, opts); err != nil {
 		t.Fatal(err)
 	}

@@ -13,29 +13,29 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// Keeper is a [Runner] some of whose runs go on without the operator.
-type Keeper interface {
-	// Held finds such a run of an earlier process that is of an object, by its UID, and what was kept
+// JobRunner is a [Runner] that makes runs as Jobs, which go on while the operator restarts.
+type JobRunner interface {
+	// FindJobRun finds such a run of an earlier process that is of an object, by its UID, and what was kept
 	// with it: its token at the API proxy, and its ticket; age is how long ago it was made, whatever clock this machine has. The ID stands in a status, which others can write.
-	Held(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error)
+	FindJobRun(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error)
 	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
 	// that go on without the operator wait for them.
 	Adopting() bool
-	// Unclaimed returns the IDs of such runs of an object, by its UID, that are neither followed nor ended. It waits until they
+	// UnclaimedJobRuns returns the IDs of such runs of an object, by its UID, that are neither followed nor ended. It waits until they
 	// have been looked for.
-	Unclaimed(ctx context.Context, uid string) []string
-	// End has such runs of an object, by its UID, end, and says what is left of them; empty for nothing.
-	End(ctx context.Context, uid string) (left string, err error)
-	// Forget removes what is left of a run whose end is recorded, if it is of the object.
-	Forget(id, uid string)
+	UnclaimedJobRuns(ctx context.Context, uid string) []string
+	// EndJobRuns has such runs of an object, by its UID, end, and says what is left of them; empty for nothing.
+	EndJobRuns(ctx context.Context, uid string) (left string, err error)
+	// ForgetJobRun removes what is left of a run whose end is recorded, if it is of the object.
+	ForgetJobRun(id, uid string)
 }
 
-// apart is what a run in a Pod of its own needs; nil for other runs.
-func (r *reconciler) apart(s *scope) *runner.Apart {
+// jobRun is what a run as a Job needs beside its request; nil for other runs.
+func (r *reconciler) jobRun(s *scope) *runner.JobRun {
 	if r.watch.Executor != watches.ExecutorJob {
 		return nil
 	}
-	a := &runner.Apart{
+	a := &runner.JobRun{
 		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s), Replaced: s.life.replaced,
 		GoesOn: goesOn, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom,
 	}
@@ -55,7 +55,7 @@ func goesOn(cause error) bool {
 
 // leave leaves a run that goes on to the process that finds it in the object's status; it is runEnded if it does not go on. One
 // that this process cannot follow now, as on a full disk, is looked at again with backoff.
-func (r *reconciler) leave(s *scope) (outcome, error) {
+func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	handedOver := errors.Is(s.err, runner.ErrHandedOver)
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
 		return runEnded, nil
@@ -89,12 +89,12 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 
 // adopt follows a run of an earlier process that goes on in a Pod of its own, to its end. It
 // does nothing if there is none, or if it is not what the object wants any more.
-func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (outcome, error) {
-	keeper, ok := r.opts.Runner.(Keeper)
+func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (phaseResult, error) {
+	jobs, ok := r.opts.Runner.(JobRunner)
 	if !ok {
 		return nextPhase, nil
 	}
-	token, data, age, ok, err := keeper.Held(ctx, lost.ID, s.uid())
+	token, data, age, ok, err := jobs.FindJobRun(ctx, lost.ID, s.uid())
 	if err != nil {
 		return finished, fmt.Errorf("look for the Job of run %s: %w", lost.ID, err)
 	}
@@ -121,8 +121,8 @@ const adoptionLook = time.Second
 // adopting reports whether the run that is due for s has to wait until the runs of an earlier
 // process that go on are found: they need this one, and would wait for a worker that it takes.
 func (r *reconciler) adopting() bool {
-	keeper, ok := r.opts.Runner.(Keeper)
-	return ok && r.watch.Executor == watches.ExecutorJob && keeper.Adopting()
+	jobs, ok := r.opts.Runner.(JobRunner)
+	return ok && r.watch.Executor == watches.ExecutorJob && jobs.Adopting()
 }
 
 // ticketIn reads the ticket that was kept with a run; an empty one if it cannot be read.
@@ -142,14 +142,14 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	// Which Secrets the run has read before, no one knows any more.
 	s.mask.Withhold()
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
-	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
-	if req.Apart == nil { // the watch makes no such runs any more
-		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}
+	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, JobRun: r.jobRun(s)}
+	if req.JobRun == nil { // the watch makes no such runs any more
+		req.JobRun = &runner.JobRun{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}
 	}
-	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
+	req.JobRun.Adopted, req.JobRun.Ticket = true, ticketOf(s)
 	if command := r.contentFor(s).Command; command != nil {
 		// Its reports are read from the first one on: what they ask for is done once more.
-		req.Content.Command = commandIn(s.use.copy, command)
+		req.Content.Command = commandIn(s.content.copy, command)
 		req.Call, req.Redact = r.callsOfCommand(s), func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
 	}
 	return req, nil
@@ -158,8 +158,8 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 // unclaimed are the runs of an earlier process that have a Job still, of the object of s. Its watch may have made Jobs before, and its status
 // may name no run.
 func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
-	if keeper, ok := r.opts.Runner.(Keeper); ok {
-		return keeper.Unclaimed(ctx, s.uid())
+	if jobs, ok := r.opts.Runner.(JobRunner); ok {
+		return jobs.UnclaimedJobRuns(ctx, s.uid())
 	}
 	return nil
 }
@@ -167,14 +167,14 @@ func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
 // longestLook is the longest time between two looks at what is left of a run that does not end.
 const longestLook = 30 * time.Second
 
-// endApart ends a run in a Pod of its own that cannot be adopted, before anything else happens to the object: the next run, which
+// endJobRuns ends a run in a Pod of its own that cannot be adopted, before anything else happens to the object: the next run, which
 // may not begin before, would have a place meanwhile, for as long as a node does not answer.
-func (r *reconciler) endApart(ctx context.Context, s *scope, lost status.Active) (outcome, error) {
-	keeper, ok := r.opts.Runner.(Keeper)
+func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Active) (phaseResult, error) {
+	jobs, ok := r.opts.Runner.(JobRunner)
 	if !ok {
 		return nextPhase, nil
 	}
-	left, err := keeper.End(ctx, s.uid())
+	left, err := jobs.EndJobRuns(ctx, s.uid())
 	if err != nil {
 		return finished, err
 	}
@@ -200,7 +200,7 @@ func (r *reconciler) endApart(ctx context.Context, s *scope, lost status.Active)
 
 // forgetRun removes what the cluster has of a run whose end is recorded.
 func (r *reconciler) forgetRun(id, uid string) {
-	if keeper, ok := r.opts.Runner.(Keeper); ok {
-		keeper.Forget(id, uid)
+	if jobs, ok := r.opts.Runner.(JobRunner); ok {
+		jobs.ForgetJobRun(id, uid)
 	}
 }

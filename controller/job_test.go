@@ -49,7 +49,7 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 		adopting: func() bool { return !found.Load() },
 	}
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
-		if req.Apart.Adopted {
+		if req.JobRun.Adopted {
 			found.Store(true)
 			adopted <- req
 			<-release
@@ -59,8 +59,8 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 		return succeeded(), nil
 	}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
-	if req := <-adopted; req.ID != lost.ID || req.Apart.Token != "its token" {
-		t.Errorf("the first run is %s with token %q, want that of the earlier process", req.ID, req.Apart.Token)
+	if req := <-adopted; req.ID != lost.ID || req.JobRun.Token != "its token" {
+		t.Errorf("the first run is %s with token %q, want that of the earlier process", req.ID, req.JobRun.Token)
 	}
 	eventually(t, "the new one waits for a place", func() bool {
 		return slices.ContainsFunc(o.set.Waiting(), func(w api.Waiting) bool { return w.Name == "a-new-one" && w.Held == string(runqueue.HeldByKind) })
@@ -86,9 +86,9 @@ func TestMetrics_ShowThatARunWaitsForItsPod(t *testing.T) {
 	cfg, c, w, obj := objectOfJobs(t)
 	waits, begun, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
-		req.Apart.OnPhase("ImagePullBackOff")
+		req.JobRun.OnPhase("ImagePullBackOff")
 		<-waits
-		req.Apart.OnPhase("")
+		req.JobRun.OnPhase("")
 		close(begun)
 		<-end
 		return succeeded(), nil
@@ -115,7 +115,7 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 	var tries atomic.Int64
 	exec := &fakeExecutor{unclaimed: lost.ID, held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
-		if !req.Apart.Adopted || req.ID != lost.ID {
+		if !req.JobRun.Adopted || req.ID != lost.ID {
 			t.Errorf("run %s begins beside %s", req.ID, lost.ID)
 		}
 		exec.mu.Lock()
@@ -174,8 +174,8 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 		return succeeded(), nil
 	}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
-	address <- o.set.opts.Gateway.URL()
-	address <- o.set.opts.Gateway.URL()
+	address <- o.set.opts.Proxy.URL()
+	address <- o.set.opts.Proxy.URL()
 	eventually(t, "the next run parks the object", func() bool { return last().Wait != nil })
 	must.Be(t, "runs", 2, exec.count())
 }
@@ -193,7 +193,7 @@ func TestAdoption_NotesWhatTheRunCreates(t *testing.T) {
 	exec := &fakeExecutor{held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
 	child, address := configMap(obj.GetNamespace(), "child"), make(chan string, 1)
 	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		if !req.Apart.Adopted {
+		if !req.JobRun.Adopted {
 			return succeeded(), nil
 		}
 		run, err := client.New(&rest.Config{Host: <-address, BearerToken: "its token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, client.Options{})
@@ -203,7 +203,7 @@ func TestAdoption_NotesWhatTheRunCreates(t *testing.T) {
 		return succeeded(), run.Create(ctx, child.DeepCopy())
 	}
 	o := start(t, cfg, exec, owning(w))
-	address <- o.set.opts.Gateway.URL()
+	address <- o.set.opts.Proxy.URL()
 	awaitCondition(t, c, obj, status.Ready, "True")
 	must.Be(t, "note", string(obj.GetUID())+"/configmaps/"+obj.GetNamespace()+"/child", get(t, c, child).GetAnnotations()[proxy.AnnotationCreated])
 }
@@ -220,7 +220,7 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	exec.unclaimed, exec.forgotten = exec.runs[0].ID, nil
 	exec.mu.Unlock()
 	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
-	eventually(t, "the Job is removed", func() bool { return len(exec.Unclaimed(t.Context(), "")) == 0 })
+	eventually(t, "the Job is removed", func() bool { return len(exec.UnclaimedJobRuns(t.Context(), "")) == 0 })
 	exec.mu.Lock()
 	defer exec.mu.Unlock()
 	if len(exec.runs) != 1 {

@@ -38,9 +38,9 @@ type kind struct {
 	scheme *runtime.Scheme
 	store  *runstore.Store
 	log    logr.Logger
-	// watchers are all watches of the kind, and claim is this one's claim in it.
-	watchers *watchers
-	claim    int
+	// watchers are all watches of the kind, and claimIndex is the index of this one.
+	watchers   *watchers
+	claimIndex int
 
 	// shard has the objects that are served; nil for all.
 	shard *Shard
@@ -55,10 +55,10 @@ type kind struct {
 	leaving context.Context // it is the kind's own
 	leave   context.CancelFunc
 
-	mu     sync.Mutex
-	state  error       // why the kind is not served; nil while it is
-	served *reconciler // that of the current service; nil before the first one
-	use    *use
+	mu      sync.Mutex
+	state   error       // why the kind is not served; nil while it is
+	served  *reconciler // that of the current service; nil before the first one
+	content *contentVersion
 	// refused is set when the API server refuses a list or watch of the kind while it is served.
 	refused atomic.Bool
 }
@@ -94,7 +94,7 @@ func (k *kind) Start(ctx context.Context) error {
 	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either
 	k.awaitBefore()
 	for {
-		res, where, err := k.look(ctx)
+		res, where, err := k.discoverKind(ctx)
 		if err == nil {
 			err = k.serve(ctx, res, where)
 		}
@@ -113,8 +113,8 @@ func (k *kind) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (k *kind) NeedLeaderElection() bool { return true }
 
-// look asks the API server for the kind, and where it may be served.
-func (k *kind) look(ctx context.Context) (resource, reach, error) {
+// discoverKind asks the API server for the kind, and where it may be served.
+func (k *kind) discoverKind(ctx context.Context) (resource, reach, error) {
 	res, err := k.installed(ctx)
 	if err != nil {
 		return resource{}, reach{}, k.stillAbsent(err)
@@ -245,7 +245,7 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 		part(func(ctx context.Context) error { return r.referring.serve(ctx, k.opts.KindPollInterval) })
 	}
 	wg.Wait()
-	r.looks.Wait()
+	r.liveReads.Wait()
 	return context.Cause(ctx)
 }
 

@@ -20,14 +20,14 @@ const (
 
 // loops counts the runs in a row that changes by others, or with ownSpec the last run's own,
 // have started: n before run, which follows last. Failed ones count, too: a change of a
-// reference does not wait for a retry. A run by time does not end the count where it was pushed: such a change was
-// there when it began, and it has only come first.
-func loops(n int, last *status.Run, run status.Run, ownSpec, pushed bool) int {
+// reference does not wait for a retry. A run by time does not end the count if a dependent was
+// changed when it began: it has only come first.
+func loops(n int, last *status.Run, run status.Run, ownSpec, changed bool) int {
 	effect := byEffect(run, ownSpec)
 	switch {
 	case run.Result == status.Interrupted:
 		return 0
-	case !effect && pushed && slices.Contains([]cause{causePeriod, causeSchedule, causeRetry, causeRequeueAfter}, cause(run.Cause)):
+	case !effect && changed && slices.Contains([]cause{causePeriod, causeSchedule, causeRetry, causeRequeueAfter}, cause(run.Cause)):
 		return n
 	case !effect:
 		return 0
@@ -44,19 +44,19 @@ func byEffect(run status.Run, ownSpec bool) bool {
 
 // countLoops counts a run that ended, and returns how many there are like it. Changes of what the object owns in other namespaces
 // are counted apart: who may write there, and not here, could have changes here wait.
-func (m *memory) countLoops(run status.Run, ownSpec, pushed, afar bool) int {
-	if afar && cause(run.Cause) == causeDependent {
-		m.afarLoops = loops(m.afarLoops, m.last, run, false, false)
-		return m.afarLoops
+func (m *memory) countLoops(run status.Run, ownSpec, changed, otherNamespace bool) int {
+	if otherNamespace && cause(run.Cause) == causeDependent {
+		m.otherNamespaceLoops = loops(m.otherNamespaceLoops, m.last, run, false, false)
+		return m.otherNamespaceLoops
 	}
 	if !byEffect(run, ownSpec) {
-		m.afarLoops = loops(m.afarLoops, m.last, run, false, pushed || afar)
+		m.otherNamespaceLoops = loops(m.otherNamespaceLoops, m.last, run, false, changed || otherNamespace)
 	}
 	last := m.last
 	if last != nil && !m.nearEnd.IsZero() {
 		last = &status.Run{Finished: m.nearEnd}
 	}
-	m.loops, m.nearEnd = loops(m.loops, last, run, ownSpec, pushed), run.Finished
+	m.loops, m.nearEnd = loops(m.loops, last, run, ownSpec, changed), run.Finished
 	return m.loops
 }
 
@@ -76,7 +76,7 @@ func (s *scope) ownSpec(generation int64) bool {
 // noteLoop counts the run that ended, and says in it where it is one of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	ownSpec := s.ownSpec(run.Generation)
-	n := s.memory.countLoops(*run, ownSpec, s.pushed, s.afar)
+	n := s.memory.countLoops(*run, ownSpec, s.dependentChanged, s.changedInOtherNamespace)
 	if n < loopRuns {
 		return
 	}

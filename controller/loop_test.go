@@ -163,10 +163,10 @@ func TestLoops_OutliveRunsByTime(t *testing.T) {
 func TestLoops_CountOtherNamespacesApart(t *testing.T) {
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
 	m := &memory{}
-	run := func(pause time.Duration, why cause, pushed, afar bool) int {
+	run := func(pause time.Duration, why cause, changed, otherNamespace bool) int {
 		at = at.Add(pause)
 		is := status.Run{Cause: string(why), Result: status.Succeeded, Started: at, Finished: at}
-		n := m.countLoops(is, false, pushed, afar)
+		n := m.countLoops(is, false, changed, otherNamespace)
 		m.last = &is
 		return n
 	}
@@ -183,10 +183,10 @@ func TestLoops_CountOtherNamespacesApart(t *testing.T) {
 	r := &reconciler{objects: newObjects(), opts: &Options{}}
 	s := &scope{memory: m, object: object(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, "ns", "one", nil)}
 	s.key = client.ObjectKeyFromObject(s.object)
-	r.objects.touch(s.key, "", "configmaps elsewhere/one was changed", true, at)
+	r.objects.noteDependentChange(s.key, "", "configmaps elsewhere/one was changed", true, at)
 	must.Be(t, "what the pause goes by", true, r.situation(s).effects >= loopRuns)
-	r.objects.touch(s.key, "", "configmaps ns/one was changed", false, at)
+	r.objects.noteDependentChange(s.key, "", "configmaps ns/one was changed", false, at)
 	must.Be(t, "what the pause goes by with a change in the namespace", 2, r.situation(s).effects)
 	run(time.Second, causeChanged, true, false)
-	must.Be(t, "both after another cause", 0, m.loops+m.afarLoops)
+	must.Be(t, "both after another cause", 0, m.loops+m.otherNamespaceLoops)
 }

@@ -35,7 +35,7 @@ func ticketOf(s *scope) []byte {
 // of this process's: its operator has died, or was frozen and has lost its
 // leadership. What is left of it on this machine is ended. If its end is known
 // after all, it counts; else it has ended as lost, and is run again.
-func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) settleLost(ctx context.Context, s *scope) (phaseResult, error) {
 	unclaimed := r.unclaimed(ctx, s)
 	if s.memory.lost == nil {
 		r.store.Settled(s.uid(), s.settings.retention())
@@ -63,12 +63,12 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 		return after(time.Second), nil // another watch of the kind runs it
 	}
 	if s.memory.lost == nil { // no status names it, as where the CRD drops the record of runs
-		return r.endApart(ctx, s, status.Active{})
+		return r.endJobRuns(ctx, s, status.Active{})
 	}
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err
 	}
-	if then, err := r.endApart(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
+	if then, err := r.endJobRuns(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err
 	}
 	if err := r.recoverRun(ctx, s, *s.memory.lost); err != nil {
@@ -102,7 +102,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	err := noTicket
 	switch {
 	case written: // what it has made may be gone with its end
-		err = fmt.Errorf("%w that counts: the status has had its end, and was restored since from before it", runner.ErrNoRecord)
+		err = fmt.Errorf("%w: the status was restored from a backup of before the run ended", runner.ErrNoRecord)
 	case noTicket == nil:
 		err = r.find(ctx, s, lost, t)
 	}

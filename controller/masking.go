@@ -81,18 +81,18 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	if r.watch.Finalizer != nil {
 		vars = append(vars, r.watch.Finalizer.Vars)
 	}
-	values, err := s.use.secrets.vault.Values(ctx, s.use.secrets.paths...)
-	texts, textErr := s.use.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
+	values, err := s.content.secrets.vault.Values(ctx, s.content.secrets.paths...)
+	texts, textErr := s.content.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
 	if err := errors.Join(err, textErr); err != nil {
 		level, text := 0, err.Error()
-		if before := s.use.secrets.unread.Swap(&text); before != nil && *before == text {
+		if before := s.content.secrets.unread.Swap(&text); before != nil && *before == text {
 			level = 1 // it is said at the first run
 		}
 		s.log.V(level).Info("Not all vault values can be read; those that cannot are not masked. "+
 			"Ansible cannot read them either, unless it gets a password that the operator has not", "error", text)
 	}
 	if err == nil && textErr == nil {
-		s.use.secrets.unread.Store(nil)
+		s.content.secrets.unread.Store(nil)
 	}
 	m.Add(ctx, values...)
 	m.Add(ctx, texts...)
@@ -146,7 +146,9 @@ type masker struct {
 	copy     *contentcopy.Copy
 }
 
-func (s *scope) masker(m *redact.Masker) masker { return masker{m, s.use.secrets.literals, s.use.copy} }
+func (s *scope) masker(m *redact.Masker) masker {
+	return masker{m, s.content.secrets.literals, s.content.copy}
+}
 
 // Place implements [runner.Placer].
 func (m masker) Place(text string) string { return m.copy.Original(text) }

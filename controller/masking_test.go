@@ -53,7 +53,7 @@ func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 		{Group: "example.com", Version: "v1", Kind: "Secret"}: declared,
 	} {
 		r := &reconciler{gvk: kind, watch: watch}
-		m := r.newMasker(t.Context(), &scope{use: &use{secrets: &secrets{}}, log: logr.Discard(), object: &unstructured.Unstructured{Object: object}})
+		m := r.newMasker(t.Context(), &scope{content: &contentVersion{secrets: &secrets{}}, log: logr.Discard(), object: &unstructured.Unstructured{Object: object}})
 		var masked []string
 		for _, text := range []string{"in data", "in string data", "in an annotation", "in the spec", "in the status", "in the variables", "is not secret"} {
 			if m.Mask(text) == redact.Replacement {

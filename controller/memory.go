@@ -20,17 +20,17 @@ import (
 type memory struct {
 	uid types.UID
 	// last is the object's last run, as recorded in its status when the
-	// process met it, and as it took place since.
+	// process read it first, and as it took place since.
 	last *status.Run
-	// met is what the object was like when the process met it, if nothing but that tells that
-	// it was run before; else nil.
-	met *met
+	// firstSeen is the state of an object that was run before although its status records no run; nil if there is a record,
+	// or nothing tells of a run.
+	firstSeen *firstSeen
 	// judged is the last run that was applied and not interrupted, as far as it is known.
 	judged *status.Run
 	// lost is the run that the status shows in progress and that this process does
 	// not make; nil if there is none.
 	lost *status.Active
-	// left is what was left of it when it was looked at last, where that is waited for, and leftPause how long after it is looked again.
+	// left says which parts of the lost run, such as its Pod, were there at the last check; leftPause is the pause before the next.
 	left      string
 	leftPause time.Duration
 	// unbegun is the ID of a run that this process has not started, since it does not know whether its start was recorded.
@@ -54,9 +54,9 @@ type memory struct {
 	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
 	ownSpec int64
 	// loops is how many runs in a row such changes, or those of other clients, have started, and nearEnd when the last run ended
-	// that may count there. afarLoops is how many changes of what the object owns in other namespaces have.
-	loops, afarLoops int
-	nearEnd          time.Time
+	// that may count there. otherNamespaceLoops counts those that changes of dependents in other namespaces have started.
+	loops, otherNamespaceLoops int
+	nearEnd                    time.Time
 	// blocked is how many ends in a row were not the role's.
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.
@@ -95,7 +95,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory)
 	}
 	m.recall(record, r.now())
 	if known.listed && stale == nil && r.ranBefore(obj, record) {
-		m.met = r.meet(obj, record)
+		m.firstSeen = r.firstSeenOf(obj, record)
 	}
 	r.objects.with(key, func(e *entry) {
 		e.memory, e.drifted, e.failed = m, false, false
@@ -129,21 +129,21 @@ func (r *reconciler) ranBefore(obj *unstructured.Unstructured, record status.Rec
 	case r.writesStatus():
 		return record.Ended != ""
 	case len(r.finalizers()) > 0:
-		return r.waits(obj)
+		return r.hasOurFinalizer(obj)
 	}
 	return true
 }
 
-// meet is what an object is like of which nothing else tells that it was run before. Which
-// request was handled, no one knows: it is taken for the one that it bears.
-func (r *reconciler) meet(obj *unstructured.Unstructured, record status.Record) *met {
+// firstSeenOf is the state of an object that was run before without a record. It is not known which request to reconcile
+// was handled last: it is taken for the one that the object bears.
+func (r *reconciler) firstSeenOf(obj *unstructured.Unstructured, record status.Record) *firstSeen {
 	set, _ := r.settingsOf(obj)
-	return &met{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
+	return &firstSeen{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
 }
 
-// met is what an object was like of which no run is recorded, and that was run before the
-// process met it. generation is that of the last run, as far as that is known.
-type met struct {
+// firstSeen is the state in which this process found an object that was run before, and whose status records no run.
+// generation is that of the last run, if it is known.
+type firstSeen struct {
 	generation int64
 	requested  string
 	// result is how its last run ended; empty if that is not known.
@@ -153,7 +153,7 @@ type met struct {
 // unrecorded is the cause of the run of an object of which none is recorded. One that was
 // run before is run to be safe, and not before what has changed since the operator started.
 func (s situation) unrecorded() cause {
-	switch met := s.met; {
+	switch met := s.firstSeen; {
 	case met == nil:
 		return causeCreated
 	case s.requested != "" && s.requested != met.requested:
@@ -208,8 +208,8 @@ func (m *memory) judge(run *status.Run) {
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
-		m, e.touched, e.afar, e.due, e.deleted = e.memory, "", "", time.Time{}, time.Time{}
-		e.drifted, e.failed, e.elsewhere, e.listed, e.waits = false, false, false, false, waits{}
+		m, e.dependentChanged, e.changedInOtherNamespace, e.due, e.deleted = e.memory, "", "", time.Time{}, time.Time{}
+		e.drifted, e.failed, e.elsewhere, e.listed, e.waiting = false, false, false, false, waitingRun{}
 	})
 	if r.dependents != nil {
 		r.dependents.Forget(key)

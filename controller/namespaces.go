@@ -297,7 +297,7 @@ func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cac
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:
 		// it may be deleted later, and waits for us then.
-		opts.DefaultLabelSelector = k.watchers.claims[k.claim].Selector
+		opts.DefaultLabelSelector = k.watchers.claims[k.claimIndex].Selector
 	}
 	if namespace != metav1.NamespaceAll {
 		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}

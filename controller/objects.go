@@ -25,18 +25,18 @@ type objects struct {
 // entry is what is known of one object. An empty one is dropped.
 type entry struct {
 	memory *memory
-	// touched is the first change of a dependent by another client since the last run
-	// began; empty if there was none. afar is that of those in other namespaces.
-	touched, afar string
+	// dependentChanged says which dependent another client changed first since the last run
+	// began; empty for none. changedInOtherNamespace says the same of dependents in other namespaces.
+	dependentChanged, changedInOtherNamespace string
 	// run is the one in progress.
-	run *admitted
+	run *activeRun
 	// due is when the next reconcile is due, which may be in the future; zero if that
 	// is not known.
 	due time.Time
 	// deleted is when the deletion began of an object that waits for a finalizer.
 	deleted time.Time
 	// waits is the run that is due and has to wait; zero if none does.
-	waits waits
+	waiting waitingRun
 	// drifted is true if the object's last run was a check that has found changes, failed if it has failed.
 	drifted, failed bool
 	// elsewhere is true if the object matches the selector, and another watch runs it.
@@ -47,10 +47,10 @@ type entry struct {
 
 // seen forgets the changes of dependents, which the run sees that begins, and says which there were: near ones, or only such in
 // other namespaces.
-func (e *entry) seen() (pushed, afar bool) {
-	pushed, afar = e.touched != "", e.touched == "" && e.afar != ""
-	e.touched, e.afar = "", ""
-	return pushed, afar
+func (e *entry) seen() (changed, otherNamespace bool) {
+	changed, otherNamespace = e.dependentChanged != "", e.dependentChanged == "" && e.changedInOtherNamespace != ""
+	e.dependentChanged, e.changedInOtherNamespace = "", ""
+	return changed, otherNamespace
 }
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
@@ -91,25 +91,25 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 	defer o.mu.Unlock()
 	o.queue = queue
 	for key, e := range o.table {
-		if e.touched != "" || e.afar != "" {
+		if e.dependentChanged != "" || e.changedInOtherNamespace != "" {
 			queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 }
 
-// touch queues an object after another client has changed one of its dependents, as
+// noteDependentChange queues an object after another client has changed one of its dependents, as
 // why says, which is not empty.
 // It is false, and nothing happens, if uid is that of an earlier object with the
 // name; it is empty where the dependent does not say it.
-func (o *objects) touch(key types.NamespacedName, uid types.UID, why string, afar bool, now time.Time) (ok bool) {
+func (o *objects) noteDependentChange(key types.NamespacedName, uid types.UID, why string, otherNamespace bool, now time.Time) (ok bool) {
 	o.with(key, func(e *entry) {
 		if ok = e.memory == nil || uid == "" || e.memory.uid == uid; !ok {
 			return
 		}
-		if afar {
-			e.afar = cmp.Or(e.afar, why)
+		if otherNamespace {
+			e.changedInOtherNamespace = cmp.Or(e.changedInOtherNamespace, why)
 		} else {
-			e.touched = cmp.Or(e.touched, why)
+			e.dependentChanged = cmp.Or(e.dependentChanged, why)
 		}
 		e.mark(now)
 		if o.queue != nil {
@@ -119,8 +119,8 @@ func (o *objects) touch(key types.NamespacedName, uid types.UID, why string, afa
 	return ok
 }
 
-// look has an object reconciled.
-func (o *objects) look(key types.NamespacedName) {
+// enqueue has an object reconciled.
+func (o *objects) enqueue(key types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.queue != nil {

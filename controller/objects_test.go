@@ -27,7 +27,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	a.mark(one, now) // is due already
 	a.mark(two, now.Add(time.Hour))
 	a.setDeleted(two, now.Add(-time.Hour))
-	a.with(one, func(e *entry) { e.run = &admitted{since: now.Add(-3 * time.Hour)} })
+	a.with(one, func(e *entry) { e.run = &activeRun{since: now.Add(-3 * time.Hour)} })
 	a.setPodless(one, true, now.Add(-2*time.Hour))
 	a.setPodless(one, true, now) // it waits for something else now
 	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour, Run: 3 * time.Hour, Pod: 2 * time.Hour}

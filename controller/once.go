@@ -72,7 +72,7 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	id := uuid.NewString()
 	s := &scope{
 		key: client.ObjectKeyFromObject(obj), log: log, object: obj.DeepCopy(), memory: &memory{}, runID: id, deleting: deleting,
-		use: newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv)), due: r.now(), plan: plan{cause: causeOnce},
+		content: newContentVersion(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv)), due: r.now(), plan: plan{cause: causeOnce},
 	}
 	s.active = status.Active{ID: id, Cause: string(causeOnce), Generation: obj.GetGeneration(), Started: r.now()}
 	s.settings, s.warnings = r.settingsOf(obj)

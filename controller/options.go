@@ -37,7 +37,7 @@ type Options struct {
 	// Content is the copy of the content from which runs are made; nil for what lies there.
 	Content *contentcopy.Copy
 	Runner  Runner
-	Gateway *proxy.Proxy
+	Proxy   *proxy.Proxy
 	// Handlers are the Go code that watches may name.
 	Handlers map[string]Handler
 	// InjectOwnerRef marks what runs create as their objects', and watches it.
@@ -142,7 +142,7 @@ var (
 	// ErrObjectChanged: the object is changed, and the watch says onChange: restart.
 	ErrObjectChanged = errors.New("the object was changed")
 	// ErrCancelled: the annotation cancel of the object names the run.
-	ErrCancelled = errors.New("the annotation " + ownPrefix + "cancel names it")
+	ErrCancelled = errors.New("it was cancelled: the annotation " + ownPrefix + "cancel names this run")
 	// ErrTimeout and ErrIdle: the run has reached a limit of its watch.
 	ErrTimeout = errors.New("timeout")
 	ErrIdle    = errors.New("idleTimeout")

@@ -51,7 +51,7 @@ func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
 	for name, withheld := range map[string]bool{"masked": false, "withheld": true} {
-		s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: succeeded(), warnings: []string{"quotes hunter22"}, runID: "1"}
+		s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: succeeded(), warnings: []string{"quotes hunter22"}, runID: "1"}
 		s.mask.Add(t.Context(), "hunter22")
 		want := []string{"quotes [masked]"}
 		if withheld {
@@ -80,7 +80,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 			" of [masked]\na process that supervised the run was killed; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3" +
 			"; raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"},
 	} {
-		s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
+		s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
 		s.result = runner.Result{ExitCode: 2, Status: "failed"}
 		s.result.Summary.Task = task
 		s.result.Summary.Failed = []jobevent.Failure{{Task: task, Message: "not managed"}}
@@ -100,7 +100,7 @@ func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 		"Failed TaskFailed":   {err: left, result: failed("broken")},
 		"Failed TimedOut":     {err: errors.Join(ErrTimeout, left), result: succeeded()},
 	} {
-		s.use, s.memory, s.mask, s.runID = &use{secrets: &secrets{}}, &memory{}, redact.New(), "1"
+		s.content, s.memory, s.mask, s.runID = &contentVersion{secrets: &secrets{}}, &memory{}, redact.New(), "1"
 		run := (&reconciler{now: time.Now}).endedRun(s)
 		must.Be(t, "end", want, fmt.Sprint(run.Result, " ", run.Reason))
 		must.Be(t, want+": counts", countsOf(s.result.Summary), run.Counts)
@@ -108,7 +108,7 @@ func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 			t.Errorf("%s: warnings %q", want, run.Warnings)
 		}
 	}
-	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: runner.ErrUnseen, result: succeeded()}
+	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: runner.ErrUnseen, result: succeeded()}
 	run := (&reconciler{now: time.Now}).endedRun(s)
 	must.Be(t, "end where processes cannot be listed", status.Succeeded, run.Result)
 	if len(run.Warnings) != 1 || strings.Contains(run.Warnings[0], "node") || !strings.Contains(run.Warnings[0], "open files") {
@@ -119,7 +119,7 @@ func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 // The failed task is the one that the message begins with, not the last of several.
 func TestOutcome_TheFailedTaskIsThatOfTheMessage(t *testing.T) {
 	t.Parallel()
-	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", result: runner.Result{ExitCode: 2, Status: "failed"}}
+	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", result: runner.Result{ExitCode: 2, Status: "failed"}}
 	s.result.Summary.Failed = []jobevent.Failure{
 		{Task: jobevent.Task{Name: "Reach it"}, Host: "far", Message: "no route", Unreachable: true},
 		{Task: jobevent.Task{Name: "Deploy"}, Host: "near", Message: "refused"},
@@ -154,7 +154,7 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 		m := &memory{}
 		var got []string
 		for _, err := range tt.killed {
-			s := &scope{use: &use{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", err)}
+			s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", err)}
 			run := r.endedRun(s)
 			m.last = &run
 			got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
@@ -167,7 +167,7 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
-	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("%w: Evicted: too much", runner.ErrCluster)}
+	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("%w: Evicted: too much", runner.ErrCluster)}
 	run := r.endedRun(s)
 	if !run.Disrupted() || run.Attempts != 0 || !strings.HasSuffix(run.Message, "Evicted: too much; it is repeated") {
 		t.Errorf("%+v, want a disruption", run)
@@ -206,7 +206,7 @@ func reasonsOf(t *testing.T, file, kind string) []string {
 func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
-	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
+	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
 	if run := r.endedRun(s); run.Result != status.Interrupted || run.Attempts != 0 {
 		t.Errorf("%+v", run)
 	}
@@ -225,7 +225,7 @@ func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 // TestOutcome_NamesWhatARunInAPodLacks: its node, and its watch, not the operator's disk and flags.
 func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
 	t.Parallel()
-	req := runner.Request{ID: "1", Dir: filepath.Join(t.TempDir(), "run"), Apart: &runner.Apart{}}
+	req := runner.Request{ID: "1", Dir: filepath.Join(t.TempDir(), "run"), JobRun: &runner.JobRun{}}
 	must.Do(t, runner.CreateMirror(req))
 	over := make(chan struct{})
 	close(over)
@@ -236,7 +236,7 @@ func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
 			of   runner.Result
 			want bool
 		}{"in a Pod of its own": {inAPod, true}, "here": {succeeded(), false}} {
-			s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: tt.of, err: cause, runID: "1"}
+			s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: tt.of, err: cause, runID: "1"}
 			said := r.endedRun(s).Message
 			if strings.Contains(said, "the watch's job") != tt.want || strings.Contains(said, "--") == tt.want {
 				t.Errorf("%v, %s: %q", cause, name, said)

@@ -20,46 +20,46 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// outcome is what a phase says of its reconcile: after how long the object is
+// phaseResult is what a phase says of its reconcile: after how long the object is
 // requeued, or one of the values below. Those below zero are no durations.
-type outcome time.Duration
+type phaseResult time.Duration
 
 const (
 	// finished leaves nothing to do.
-	finished outcome = 0
+	finished phaseResult = 0
 	// lookAgain requeues the object for when the cache has caught up.
-	lookAgain = outcome(200 * time.Millisecond)
+	lookAgain = phaseResult(200 * time.Millisecond)
 	// notThere requeues an object that the API server does not have. The cache will know that it is gone; an API server that has just
 	// started may say so of any object.
-	notThere = outcome(2 * time.Second)
+	notThere = phaseResult(2 * time.Second)
 	// nextPhase goes on with the next phase.
-	nextPhase outcome = -1
+	nextPhase phaseResult = -1
 	// runEnded says that the scope has a run that ended, which is concluded now.
-	runEnded outcome = -2
+	runEnded phaseResult = -2
 )
 
 // after requeues the object after d; zero leaves nothing to do.
-func after(d time.Duration) outcome { return outcome(max(d, 0)) }
+func after(d time.Duration) phaseResult { return phaseResult(max(d, 0)) }
 
 // checkFinalizer ends the reconcile of a deleted object that does not wait for
 // this operator, and removes the finalizer of one whose finalizer run is proved already.
-func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, error) {
-	if !r.waits(s.object) {
+func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
+	if !r.hasOurFinalizer(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
 		return finished, nil
 	}
 	if s.settings.orphan {
 		s.log.Info("Finalizer is removed without a finalizer run, because of the annotation " + ownPrefix + "orphan; " +
 			"what the finalizer would have removed stays")
-		return r.letGo(ctx, s)
+		return r.removeFinalizer(ctx, s)
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
 		if now := r.now(); s.settings.holdsDeletion(now) {
 			s.plan = plan{held: causeDeleted}
-			err := r.hold(ctx, s, now)
+			err := r.reportHeldRun(ctx, s, now)
 			return r.untilWritten(s, pauseLeft(now, s.settings.paused)), err
 		}
-		return r.release(ctx, s)
+		return r.pruneAndRemoveFinalizer(ctx, s)
 	}
 	return nextPhase, nil
 }
@@ -67,7 +67,7 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 // ensureFinalizer puts the finalizer on the object before anything exists that
 // it would have to clean up, and takes off what another watch has put on it that has run it
 // before: nothing would take it off later.
-func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	finalizers := slices.Clone(s.object.GetFinalizers())
 	if r.watchers.shared() {
 		unneeded := r.unneeded()
@@ -121,18 +121,18 @@ func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 	return true
 }
 
-// release removes the finalizer of an object whose finalizer run was proved or given up, if it has one.
-func (r *reconciler) release(ctx context.Context, s *scope) (outcome, error) {
+// pruneAndRemoveFinalizer lets an object go whose finalizer run has succeeded or was given up.
+func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	if err := r.prune(ctx, s); err != nil {
 		r.showStuck(ctx, s, err)
 		return finished, err
 	}
-	return r.letGo(ctx, s)
+	return r.removeFinalizer(ctx, s)
 }
 
-// letGo takes off the finalizers of the operator.
-func (r *reconciler) letGo(ctx context.Context, s *scope) (outcome, error) {
-	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
+// removeFinalizer removes the finalizers of the operator.
+func (r *reconciler) removeFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
+	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.isOurFinalizer)
 	failpoint.Hit("release.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	failpoint.Hit("release.after-patch")
@@ -168,7 +168,7 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 // writeUnwritten writes the end of an earlier run that could not be written
 // then. The run is not repeated for it, and while it is refused other runs do not
 // wait for it.
-func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (phaseResult, error) {
 	run := s.memory.unwritten
 	if run == nil {
 		return nextPhase, nil
@@ -187,15 +187,15 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 	return nextPhase, nil
 }
 
-// decide ends the reconcile if no run is due. It reads the cache only, but for what
-// the object waits for, and writes nothing but the generation that a success counts for.
-func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
+// decide says whether a run is due and may start now. If not, it requeues the object, and writes into the status why a run
+// is held back, or what cannot be watched.
+func (r *reconciler) decide(ctx context.Context, s *scope) (phaseResult, error) {
 	if !r.refer(s) {
 		err := r.showNotWatched(ctx, s)
 		return r.untilWritten(s, 0), err // it is looked at when what it refers to is known
 	}
 	var err error
-	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
+	if s.fingerprint, err = s.content.inputs.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
 	r.checkWait(ctx, s)
@@ -207,7 +207,7 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	}
 	report := r.observe
 	if s.plan.held != "" {
-		report = r.hold
+		report = r.reportHeldRun
 	}
 	if err := report(ctx, s, now); err != nil {
 		return finished, err
@@ -222,7 +222,7 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 }
 
 // untilWritten requeues the object after wait, or earlier to write what was refused.
-func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
+func (r *reconciler) untilWritten(s *scope, wait time.Duration) phaseResult {
 	if (s.memory.unwritten != nil || !s.memory.refused.IsZero()) && (wait == 0 || wait > r.opts.RetryMax) {
 		wait = r.opts.RetryMax
 	}
@@ -251,8 +251,8 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 	return nil
 }
 
-// asApplied is a last run that was a check as the run before it where that was applied: a check that finds nothing leaves that as it
-// is. In mode check nothing was applied.
+// asApplied clears the mode of a successful check that found no difference: the object is still as the last applying run
+// left it. In mode check nothing was applied, so the mode stays.
 func asApplied(last status.Run, mode watches.Mode) status.Run {
 	if mode != watches.ModeCheck && last.Result == status.Succeeded && !last.Drifted {
 		last.Mode = ""
@@ -260,9 +260,9 @@ func asApplied(last status.Run, mode watches.Mode) status.Run {
 	return last
 }
 
-// hold says in the status what holds a run back. It writes once per generation, cause
+// reportHeldRun says in the status what holds a run back. It writes once per generation, cause
 // and opening of a window, and not for a run that would only repeat a success, unless it was asked for.
-func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
+func (r *reconciler) reportHeldRun(ctx context.Context, s *scope, now time.Time) error {
 	held, last := heldRun{cause: s.plan.held, generation: s.object.GetGeneration()}, s.memory.last
 	if !s.plan.until.IsZero() {
 		held.until = s.plan.until.Unix()
@@ -293,7 +293,7 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 
 // begin decides by the object as it is now, not as the cache had it, and records
 // the run before it starts.
-func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	if then, err := r.mayBegin(ctx, s); then != nextPhase || err != nil {
 		return then, err
 	}
@@ -332,7 +332,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
 	r.readSettings(s)
-	s.fingerprint, s.err = s.use.content.fingerprint(ctx, s)
+	s.fingerprint, s.err = s.content.inputs.fingerprint(ctx, s)
 	if s.err != nil && ctx.Err() != nil {
 		s.err = ErrShutdown
 	}
@@ -342,7 +342,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
 	}
 	if s.err == nil {
-		r.objects.with(s.key, func(e *entry) { s.pushed, s.afar = e.seen() }) // the run sees every change there was
+		r.objects.with(s.key, func(e *entry) { s.dependentChanged, s.changedInOtherNamespace = e.seen() }) // the run sees every change there was
 		s.memory.held, s.memory.refused, s.memory.unanswered = heldRun{}, time.Time{}, 0
 		return nextPhase, nil
 	}
@@ -351,7 +351,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 
 // mayBegin reads the object from the API server, and sees whether this is the
 // reconcile that may run it.
-func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) mayBegin(ctx context.Context, s *scope) (phaseResult, error) {
 	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return notThere, nil
@@ -361,7 +361,7 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 		return finished, fmt.Errorf("read the object before the run: %w", err)
 	}
 	failpoint.Hit("begin.after-read")
-	if !r.concerns(s.object) {
+	if !r.handles(s.object) {
 		return finished, nil // the cache will know in a moment
 	}
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
@@ -383,7 +383,7 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 	}
 	var err error
 	r.readSettings(s)
-	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
+	if s.fingerprint, err = s.content.inputs.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
 	return nextPhase, nil

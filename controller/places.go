@@ -42,7 +42,7 @@ func (s *Set) newQueue() *runqueue.Queue {
 
 // place asks for a place for the run that is due for the object of s, and goes on if it has
 // it.
-func (r *reconciler) place(s *scope) outcome {
+func (r *reconciler) place(s *scope) phaseResult {
 	if r.adopting() {
 		return after(adoptionLook)
 	}
@@ -134,7 +134,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 		r.places.Recovered(s.key, s.rollout)
 		return
 	case !s.class.Rolls(), s.err != nil, blameless(run.Reason), // the role has not had its chance
-		before == nil && (s.memory.met == nil || s.memory.met.result != status.Succeeded), // it may have failed before
+		before == nil && (s.memory.firstSeen == nil || s.memory.firstSeen.result != status.Succeeded), // it may have failed before
 		before != nil && before.Result == status.Failed:
 		return
 	}

@@ -31,7 +31,7 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 		return Preview{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
 	}
 	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting, memory: &memory{}}
-	s.use = newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
+	s.content = newContentVersion(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
 	s.settings, s.warnings = r.settingsOf(obj)
 	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
 	s.mask = r.newMasker(ctx, s)
@@ -42,7 +42,7 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	default:
 		s.warn("the variables of varsFrom are missing here: they are in the cluster")
 	}
-	req, err := r.what(s, nil, nil)
+	req, err := r.buildRequest(s, nil, nil)
 	if err != nil {
 		return Preview{}, err
 	}

@@ -230,7 +230,7 @@ const progressTimeout = 5 * time.Second
 
 // write records the progress if there is any since the last time.
 func (p *progress) write(ctx context.Context) {
-	if p.r.prunes.Load() || p.r.legacy.Load() || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
+	if p.r.schemaDropsSummary.Load() || p.r.schemaRefusesConditions.Load() || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
 		return
 	}
 	p.writing.Lock()

@@ -60,7 +60,7 @@ func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
 // namespacesOf are where objects of a resource are looked for; none if the kind
 // is gone, and all its objects with it.
 func (r *reconciler) namespacesOf(ctx context.Context, res schema.GroupVersionResource) ([]string, error) {
-	known, err := r.opts.Gateway.Discovery().Lookup(ctx, res)
+	known, err := r.opts.Proxy.Discovery().Lookup(ctx, res)
 	switch {
 	case errors.Is(err, discovery.ErrNotFound):
 		return nil, nil

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,33 +25,20 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Reconcile is called for one object at a time, and never twice at once for the
-// same one.
-func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	res, err := r.reconcile(ctx, req, r.objects.take(req.NamespacedName, r.now()))
-	if err != nil || res.RequeueAfter > 0 {
-		// After an error the object is due at once, and the back-off delays it.
-		r.objects.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
-	}
-	res.Priority = new(0) // that of a first list is for one look
-	return res, err
-}
-
-// phase is one step of a reconcile. Its outcome says how the reconcile goes on;
+// phase is one step of a reconcile. Its result says how the reconcile goes on;
 // an error ends it, and is retried with backoff. The name is a label of metrics.
 type phase struct {
 	name string
-	do   func(ctx context.Context, s *scope) (outcome, error)
+	do   func(ctx context.Context, s *scope) (phaseResult, error)
 }
 
 // phases are what happens to an object, in order, until one of them leaves nothing to do
-// or says when to look again. After a run that has ended, reconcile calls conclude, which
-// writes its result into the status and lets go of an object that is deleted.
+// or says when to look again.
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{
-			{"unwritten", r.writeUnwritten}, // as below
-			{"finalizer", r.checkFinalizer}, // is there anything to clean up?
+			{"unwritten", r.writeUnwritten}, // as of an object that lives
+			{"finalizer", r.checkFinalizer}, // without our finalizer, nothing is done to the object
 			{"lost", r.settleLost},
 			{"decide", r.decide},
 			{"begin", r.begin},
@@ -58,70 +46,100 @@ func (r *reconciler) phases(s *scope) []phase {
 		}
 	}
 	return []phase{
-		{"unwritten", r.writeUnwritten},  // write the result of a run that could not be written at its end
-		{"lost", r.settleLost},           // end, or adopt, a run of an operator that has gone
-		{"finalizer", r.ensureFinalizer}, // put it on before anything exists that it has to clean up
+		{"unwritten", r.writeUnwritten},  // write the result of an earlier run that the API server did not take
+		{"lost", r.settleLost},           // a run that an earlier process began: follow it to its end if it is a Job, else end it
+		{"finalizer", r.ensureFinalizer}, // add it before anything exists that it has to clean up
 		{"decide", r.decide},             // is a run due, and may it start now? schedule.go says why, or when
 		{"begin", r.begin},               // decide again by the live object, and record the run in its status
 		{"run", r.run},                   // extra vars, token, process or Job; wait for its end
 	}
 }
 
-// reconcile is one reconcile of one object; due is when it was due.
-func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.Time) (ctrl.Result, error) {
+// atEndOfRun follows the phases if a run has ended, in this reconcile or before.
+func (r *reconciler) atEndOfRun() []phase {
+	return []phase{
+		{"conclude", r.conclude}, // write the result into the status, and remove the finalizer of a deleted object
+	}
+}
+
+// Reconcile is called for one object at a time, and never twice at once for the
+// same one.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	due := r.objects.take(req.NamespacedName, r.now())
+	next, err := r.reconcile(ctx, req.NamespacedName, due)
+	if err != nil || next > 0 {
+		// After an error the object is due at once, and the back-off delays it.
+		r.objects.mark(req.NamespacedName, r.now().Add(next))
+	}
+	// The low priority of a first list is for this reconcile only.
+	return ctrl.Result{RequeueAfter: next, Priority: new(0)}, err
+}
+
+// reconcile is one reconcile of an object, which was due at a time. It returns after how long the object is
+// requeued; zero for not at all.
+func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, due time.Time) (time.Duration, error) {
 	queued := false
 	defer func() {
 		if !queued {
-			r.places.Leave(req.NamespacedName)
+			r.places.Leave(key)
 		}
 	}()
 	obj := r.newObject()
-	if err := r.cached.Get(ctx, req.NamespacedName, obj); apierrors.IsNotFound(err) {
-		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
+	if err := r.cached.Get(ctx, key, obj); apierrors.IsNotFound(err) {
+		return 0, r.forget(ctx, key)
 	} else if err != nil {
-		return ctrl.Result{}, fmt.Errorf("read the object: %w", err)
+		return 0, fmt.Errorf("read the object: %w", err)
 	}
-	if !r.concerns(obj) {
-		r.objects.with(req.NamespacedName, func(e *entry) { e.waits = waits{} }) // another watch of the kind runs it
-		return ctrl.Result{RequeueAfter: r.noteForsaken(obj)}, nil
-	}
-	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // another watch of the kind runs it, and ends first
+	if next, mine := r.isMine(obj); !mine {
+		return next, nil
 	}
 	failpoint.Hit("reconcile.dequeued")
 	started := r.now()
 	s := r.open(ctx, obj)
-	if s.due, s.use = due, r.take(ctx); s.use == nil {
-		return ctrl.Result{}, nil // it is looked at when its kind is served again
+	if s.due, s.content = due, r.acquireContent(ctx); s.content == nil {
+		return 0, nil // it is looked at when its kind is served again
 	}
-	defer s.use.copy.Release()
+	defer s.content.copy.Release()
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")
 	out, err := r.each(ctx, s, r.phases(s))
 	r.noteWait(s)
 	if err == nil && out == runEnded {
-		out, err = r.each(ctx, s, []phase{{"conclude", r.conclude}})
+		out, err = r.each(ctx, s, r.atEndOfRun())
 	}
 	switch {
 	case err != nil:
 		if !s.started {
-			r.objects.mark(req.NamespacedName, due) // what it was due for has not been done
+			r.objects.mark(key, due) // nothing ran: the object is due since then
 		}
-		return ctrl.Result{}, err
+		return 0, err
 	case s.queued:
 		queued = true
 	case s.earlier && s.memory.unanswered > 0:
-		out = after(r.situation(s).retry.unbounded().after(s.memory.unanswered))
+		out = after(r.situation(s).retry.unbounded().delay(s.memory.unanswered))
 	case s.earlier:
 		out = lookAgain // the object may have changed since that run began
 	case s.ran:
 		r.metrics.Reconciled(r.gvk, r.now().Sub(started))
 	}
-	return ctrl.Result{RequeueAfter: time.Duration(out)}, nil
+	return time.Duration(out), nil
+}
+
+// isMine is false for an object that another watch of the kind runs, or has still to end with; next is when to look
+// again, if at all.
+func (r *reconciler) isMine(obj *unstructured.Unstructured) (next time.Duration, mine bool) {
+	if !r.handles(obj) {
+		r.objects.with(client.ObjectKeyFromObject(obj), func(e *entry) { e.waiting = waitingRun{} })
+		return r.warnUnmatched(obj), false
+	}
+	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
+		return time.Second, false // another watch of the kind runs it, and ends first
+	}
+	return 0, true
 }
 
 // each does the phases in order, up to the first that does not go on.
-func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcome, error) {
+func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (phaseResult, error) {
 	for _, p := range phases {
 		began := r.now()
 		out, err := p.do(ctx, s)
@@ -136,56 +154,61 @@ func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcom
 // reconciler brings the objects of one kind to what their specs say, one run
 // at a time per object.
 type reconciler struct {
-	watch   watches.Watch
-	gvk     schema.GroupVersionKind
-	res     resource
-	opts    *Options
-	cached  getter
-	live    client.Reader
-	client  client.Client
-	cfg     *rest.Config
-	take    func(ctx context.Context) *use
-	atEnd   func(do func()) (unhook func() bool)
-	store   *runstore.Store
-	metrics *metrics.Recorder
-	objects *objects
-	places  *runqueue.Kind
-	log     logr.Logger
-	now     func() time.Time
-	// watchers are all watches of the kind, and claim is the index of this one.
-	watchers *watchers
-	claim    int
+	// The watch, and its kind as the API server serves it.
+	watch watches.Watch
+	gvk   schema.GroupVersionKind
+	res   resource
+	// watchers are all watches of the kind, and claimIndex is the index of this one.
+	watchers   *watchers
+	claimIndex int
 	// shard has the objects that are reconciled; nil for all.
 	shard *Shard
+	opts  *Options
+
+	// The API server: cached is the cache of the kind, and live reads past it. metadata reads dependents, for pruning.
+	cached   getter
+	live     client.Reader
+	client   client.Client
+	metadata metadata.Interface
+	cfg      *rest.Config
+
+	// What is kept of objects and runs: in memory, in the queue of runs, and on disk.
+	objects        *objects
+	places         *runqueue.Kind
+	store          *runstore.Store
+	acquireContent func(ctx context.Context) *contentVersion
+	atEnd          func(do func()) (unhook func() bool)
 	// set is what all kinds share.
 	set *Set
 
-	// prunes is set once the kind's schema was seen to drop the summary.
-	prunes atomic.Bool
-	// legacy is set once the schema was seen to refuse the added conditions.
-	legacy atomic.Bool
-
-	// metadata reads what the object owns, for pruning.
-	metadata metadata.Interface
 	// dependents is nil where the dependents of the kind are not watched.
 	dependents *dependent.Kind
-
 	// referring is nil where the watch refers to no other objects.
 	referring *referring
 
-	// looks are the live reads in progress that settle whether an object is gone.
-	looks sync.WaitGroup
-	// silent are the kinds that parked objects cannot look at.
-	silent silentKinds
+	// schemaDropsSummary is set once the kind's schema was seen to drop the summary.
+	schemaDropsSummary atomic.Bool
+	// schemaRefusesConditions is set once the schema was seen to refuse the added conditions.
+	schemaRefusesConditions atomic.Bool
+	// liveReads are those in progress that settle whether an object is gone.
+	liveReads sync.WaitGroup
+	// unansweredKinds are the kinds of parked objects' goals that the API server did not answer for.
+	unansweredKinds unansweredKinds
+
+	metrics *metrics.Recorder
+	log     logr.Logger
+	now     func() time.Time
 }
 
 func newReconciler(k *kind, res resource, cached getter, c client.Client) *reconciler {
 	r := &reconciler{
-		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		cfg: k.cfg, take: k.take, atEnd: func(do func()) func() bool { return context.AfterFunc(k.leaving, do) }, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
-		now: time.Now, watchers: k.watchers, claim: k.claim, shard: k.shard, set: k.set, metadata: k.set.metadata,
+		watch: k.watch, gvk: k.watch.GVK, res: res, watchers: k.watchers, claimIndex: k.claimIndex, shard: k.shard, opts: k.opts,
+		cached: cached, live: c, client: c, metadata: k.set.metadata, cfg: k.cfg,
+		objects: newObjects(), store: k.store, acquireContent: k.acquireContent, set: k.set,
+		atEnd:   func(do func()) func() bool { return context.AfterFunc(k.leaving, do) },
+		metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()), now: time.Now,
 	}
-	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, runqueue.Rollout(k.watch.Rollout), r.objects.look)
+	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, runqueue.Rollout(k.watch.Rollout), r.objects.enqueue)
 	r.referring = newReferring(r)
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +

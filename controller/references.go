@@ -236,7 +236,7 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 // and read what variables come from, in a namespace; in those of the operator where it is NamespaceAll.
 func (k *kind) mayRefer(ctx context.Context, c client.Client, namespace string) error {
 	for _, gvk := range referredKinds(k.watch) {
-		res, err := k.opts.Gateway.Discovery().LookupKind(ctx, gvk)
+		res, err := k.opts.Proxy.Discovery().LookupKind(ctx, gvk)
 		if errors.Is(err, discovery.ErrNotFound) {
 			continue // it may be installed later
 		} else if err != nil {

@@ -125,10 +125,10 @@ func newReferring(r *reconciler) *referring {
 		return nil
 	}
 	f := &referring{
-		fields: fields, reported: reported, namespaces: r.opts.Namespaces, discovery: r.opts.Gateway.Discovery(), registry: r.set.dependents, lookAll: r.objects.queueAll, log: r.log,
+		fields: fields, reported: reported, namespaces: r.opts.Namespaces, discovery: r.opts.Proxy.Discovery(), registry: r.set.dependents, lookAll: r.objects.queueAll, log: r.log,
 		look: func(key types.NamespacedName) {
 			r.objects.mark(key, r.now())
-			r.objects.look(key)
+			r.objects.enqueue(key)
 		},
 		lookAt:    func(s started) { r.objects.lookAt(s, r.now()) },
 		unwatched: func(resource string, is bool) { r.metrics.ReferencesUnwatched(r.gvk, resource, is) },

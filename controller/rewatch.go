@@ -47,12 +47,12 @@ func (s *Set) serve(shard *Shard, all []watches.Watch) error {
 	for i, w := range all {
 		watchers := by[w.GVK.GroupKind()]
 		if at := slices.IndexFunc(s.kinds, func(k *kind) bool { return same(k.watch, w) && k.watchers == watchers }); at >= 0 {
-			s.kinds[at].change(newUse(w, s.opts, content, s.encrypted))
+			s.kinds[at].change(newContentVersion(w, s.opts, content, s.encrypted))
 			kinds, of[watchers] = append(kinds, s.kinds[at]), append(of[watchers], s.kinds[at])
 			continue
 		}
 		k := s.newKind(w, names[i], content, shard)
-		k.watchers, k.claim = watchers, claims[i]
+		k.watchers, k.claimIndex = watchers, claims[i]
 		kinds, added, of[watchers] = append(kinds, k), append(added, k), append(of[watchers], k)
 	}
 	s.watchers[shard] = by
@@ -146,7 +146,7 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy, s
 		watch: w, name: name, opts: s.opts, set: s,
 		cfg: s.mgr.GetConfig(), http: s.mgr.GetHTTPClient(), scheme: s.mgr.GetScheme(),
 		store: s.store, log: s.log, state: errNotStarted, ended: make(chan struct{}),
-		use: newUse(w, s.opts, content, s.encrypted), shard: shard,
+		content: newContentVersion(w, s.opts, content, s.encrypted), shard: shard,
 	}
 	if shard != nil {
 		k.log = k.log.WithValues("shard", shard.Name)
@@ -160,11 +160,11 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy, s
 // those run for which they have. Safe for concurrent use.
 func (s *Set) ContentChanged() {
 	for _, k := range s.all() {
-		u := k.take(context.Background())
+		u := k.acquireContent(context.Background())
 		if u == nil {
 			continue
 		}
-		u.content.files.Forget()
+		u.inputs.files.Forget()
 		k.change(u)
 		u.copy.Release()
 	}

@@ -34,7 +34,7 @@ const traceParentEnv = "TRACEPARENT"
 const kubeconfigFile = "kubeconfig"
 
 // run executes the role or playbook and waits for its end.
-func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) run(ctx context.Context, s *scope) (phaseResult, error) {
 	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
@@ -55,7 +55,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if s.err = err; err != nil {
 		return r.leave(s)
 	}
-	if req.Apart != nil {
+	if req.JobRun != nil {
 		life.waits()
 	}
 	r.store.Link(req.Dir, r.pathOf(s.key)...)
@@ -127,7 +127,7 @@ func (r *reconciler) noteStart(s *scope, dir string) {
 func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
 	for {
 		result, err := r.opts.Runner.Run(ctx, req)
-		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || req.Apart != nil || !r.store.MakeRoom() {
+		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || req.JobRun != nil || !r.store.MakeRoom() {
 			return result, err
 		}
 	}
@@ -163,7 +163,7 @@ func (r *reconciler) prepare(ctx context.Context, s *scope) (runner.Request, err
 
 // request says what is run for the object, and where.
 func (r *reconciler) request(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
-	req, err := r.what(s, sources, more)
+	req, err := r.buildRequest(s, sources, more)
 	if err != nil {
 		return runner.Request{}, err
 	}
@@ -175,9 +175,9 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 		return runner.Request{}, err
 	}
 	s.given = s.object.Object["spec"]
-	req.ID, req.Until, req.Apart = s.runID, r.opts.Leads, r.apart(s)
+	req.ID, req.Until, req.JobRun = s.runID, r.opts.Leads, r.jobRun(s)
 	addRunEnv(&req, req.Dir)
-	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
+	if path := rolesPath(s.content.copy, os.LookupEnv); path != "" {
 		req.Env[rolesPathEnv] = path
 	}
 	if parent := s.recording.Parent(); parent != "" {
@@ -190,17 +190,18 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 	return req, nil
 }
 
-// what says what is run for the object, with variables from other objects, and more of a hook.
-func (r *reconciler) what(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
+// buildRequest makes the request for the run of s, with variables of other objects, and more of a hook. It adds
+// warnings about variables to s.
+func (r *reconciler) buildRequest(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
 	content, finalizerVars := r.contentFor(s), map[string]any(nil)
 	if s.deleting {
 		finalizerVars = r.watch.Finalizer.Vars
 	}
 	if content.Command != nil {
-		return r.whatCommand(s, content.Command, sources)
+		return r.commandRequest(s, content.Command, sources)
 	}
 	if content.Handler != "" {
-		return r.whatHandler(s, content.Handler)
+		return r.handlerRequest(s, content.Handler)
 	}
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,
@@ -218,9 +219,9 @@ func (r *reconciler) what(s *scope, sources []extravars.Source, more map[string]
 		s.warnings = append(s.warnings, n.Detail)
 	}
 	return runner.Request{
-		Content: contentOf(s.use.copy, content), ExtraVars: vars,
+		Content: contentOf(s.content.copy, content), ExtraVars: vars,
 		Verbosity: s.settings.verbosity, Cmdline: s.plan.arguments(r.opts.AnsibleArgs),
-		Inventory: s.use.copy.Path(r.opts.Inventory), SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
+		Inventory: s.content.copy.Path(r.opts.Inventory), SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
 		Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 	}, nil
 }
@@ -276,12 +277,12 @@ func (r *reconciler) countEvents(sum jobevent.Summary) {
 
 // conclude records how the run ended, and takes the finalizer off if a
 // finalizer run was proved.
-func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
+func (r *reconciler) conclude(ctx context.Context, s *scope) (phaseResult, error) {
 	if s.recorded != nil {
 		return r.recordEnd(ctx, s, *s.recorded)
 	}
 	run := r.endedRun(s)
-	r.after(ctx, s, &run)
+	r.callAfterHook(ctx, s, &run)
 	if run.Reason == string(runner.NoSpace) && s.result.Executor() != runner.ExecutorJob { // whose disk is another
 		r.store.MakeRoom() // for the next one
 	}
@@ -293,7 +294,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 
 // recordEnd is the second half of conclude. It has a context of its own: a result
 // is written also while the operator stops.
-func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (outcome, error) {
+func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (phaseResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	if s.earlier && !run.RefusesInput() {
@@ -336,13 +337,13 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	r.settle(s, run.ID)
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {
-		return r.release(ctx, s)
+		return r.pruneAndRemoveFinalizer(ctx, s)
 	}
 	if run.Result == status.Interrupted && !run.BacksOff() {
 		return lookAgain, nil
 	}
 	then := r.situationAfter(s, run)
-	return after(cmp.Or(then.delay(), then.look())), nil
+	return after(cmp.Or(then.delay(), then.recheckAfter())), nil
 }
 
 // noteEnd says in log, history and metrics how a run has ended.

@@ -67,8 +67,8 @@ func retryOf(w watches.Retry, shortest, longest time.Duration) retry {
 	return r
 }
 
-// after is the time from the end of the n-th failure in a row to the next run.
-func (r retry) after(n int64) time.Duration {
+// delay is the time from the end of the n-th failure in a row to the next run.
+func (r retry) delay(n int64) time.Duration {
 	if r.exhausted(n) {
 		return r.max
 	}
@@ -126,7 +126,7 @@ type situation struct {
 	last *status.Run
 	// met is what the object was like when the process met it, if it was run before, as far as
 	// that is known; else nil.
-	met *met
+	firstSeen *firstSeen
 	// deleting is true if the object is being deleted and waits for us.
 	deleting bool
 	// dependent is true if another client has changed what the object owns.
@@ -262,7 +262,7 @@ func (s situation) timed(now time.Time) plan {
 	}
 	due, why := s.next(now)
 	if why == "" {
-		return plan{wait: s.look()}
+		return plan{wait: s.recheckAfter()}
 	}
 	if wait := due.Sub(now); wait > 0 {
 		if why == causeSchedule {
@@ -322,7 +322,7 @@ func (s situation) unscheduled() (time.Time, cause) {
 	case s.stalled():
 		return time.Time{}, ""
 	case last.BacksOff():
-		delay, why = s.retry.unbounded().after(max(s.blocked, last.Losses)), causeInterrupted
+		delay, why = s.retry.unbounded().delay(max(s.blocked, last.Losses)), causeInterrupted
 	case last.Result == status.Failed:
 		delay, why = s.again()
 	case s.dependent && !s.deleting:
@@ -359,10 +359,10 @@ func (s situation) stalled() bool {
 // again is how long after its end a failed run is repeated, and why.
 func (s situation) again() (time.Duration, cause) {
 	last := s.last
-	delay, why := max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
+	delay, why := max(s.retry.delay(last.Attempts), last.RequeueAfter), causeRetry
 	switch {
 	case blameless(last.Reason):
-		delay = s.retry.unbounded().after(s.blocked)
+		delay = s.retry.unbounded().delay(s.blocked)
 	case s.deleting && last.Permanent:
 		delay = s.retry.max
 	case !s.deleting && s.retry.stalls && s.retry.exhausted(last.Attempts):
@@ -374,10 +374,10 @@ func (s situation) again() (time.Duration, cause) {
 // stallLook is the longest time between two looks at the inputs of a stalled object.
 const stallLook = time.Minute
 
-// look is after how long the inputs of an object are looked at of which no run is
+// recheckAfter is after how long the inputs of an object are looked at of which no run is
 // planned; 0 if an event tells of all that can start one. No event tells of a role that
 // was fixed in its place.
-func (s situation) look() time.Duration {
+func (s situation) recheckAfter() time.Duration {
 	if s.stalled() {
 		return min(s.retry.max, stallLook)
 	}

@@ -52,13 +52,13 @@ func TestDecide(t *testing.T) {
 		want plan
 	}{
 		{"never run", situation{}, plan{cause: causeCreated}},
-		{"run before, and not recorded", situation{met: &met{generation: 1}}, plan{cause: causeRestart}},
-		{"run before, and changed since", situation{met: &met{generation: 2}}, plan{cause: causeChanged}},
-		{"run before, and a dependent changes", situation{met: &met{generation: 1}, dependent: true}, plan{cause: causeDependent}},
-		{"run before, asked for", situation{met: &met{generation: 1}, requested: "b"}, plan{cause: causeManual}},
-		{"run before, asked for earlier", situation{met: &met{generation: 1, requested: "b"}, requested: "b"}, plan{cause: causeRestart}},
-		{"run before, deleted", situation{met: &met{generation: 1}, deleting: true}, plan{cause: causeDeleted}},
-		{"run before, paused", situation{met: &met{generation: 1}, paused: forEver()}, plan{held: causeRestart}},
+		{"run before, and not recorded", situation{firstSeen: &firstSeen{generation: 1}}, plan{cause: causeRestart}},
+		{"run before, and changed since", situation{firstSeen: &firstSeen{generation: 2}}, plan{cause: causeChanged}},
+		{"run before, and a dependent changes", situation{firstSeen: &firstSeen{generation: 1}, dependent: true}, plan{cause: causeDependent}},
+		{"run before, asked for", situation{firstSeen: &firstSeen{generation: 1}, requested: "b"}, plan{cause: causeManual}},
+		{"run before, asked for earlier", situation{firstSeen: &firstSeen{generation: 1, requested: "b"}, requested: "b"}, plan{cause: causeRestart}},
+		{"run before, deleted", situation{firstSeen: &firstSeen{generation: 1}, deleting: true}, plan{cause: causeDeleted}},
+		{"run before, paused", situation{firstSeen: &firstSeen{generation: 1}, paused: forEver()}, plan{held: causeRestart}},
 		{"unchanged, no period", situation{last: run(status.Succeeded, time.Hour)}, plan{}},
 		{"unchanged, period not over", situation{last: run(status.Succeeded, time.Minute), period: time.Hour},
 			plan{wait: j(time.Hour) - time.Minute}},
@@ -237,10 +237,10 @@ func TestRetry(t *testing.T) {
 		r := retryOf(tt.watch, s, 10*s)
 		var got []time.Duration
 		for n := range tt.want {
-			got = append(got, r.after(int64(n+1)))
+			got = append(got, r.delay(int64(n+1)))
 		}
 		must.Be(t, name, tt.want, got)
-		if d := r.after(1_000_000); d != tt.want[len(tt.want)-1] {
+		if d := r.delay(1_000_000); d != tt.want[len(tt.want)-1] {
 			t.Errorf("%s: after a million failures %s", name, d)
 		}
 	}
@@ -290,7 +290,7 @@ func TestReconciler_RanBefore(t *testing.T) {
 			obj.SetFinalizers([]string{"example.com/it"})
 		}
 		must.Be(t, name, tc.want, r.ranBefore(obj, tc.record))
-		if of := r.meet(obj, tc.record).generation; of != 5 && of != tc.record.EndedGeneration {
+		if of := r.firstSeenOf(obj, tc.record).generation; of != 5 && of != tc.record.EndedGeneration {
 			t.Errorf("%s: generation %d", name, of)
 		}
 	}

@@ -40,7 +40,7 @@ type scope struct {
 	// due is since when the reconcile was due.
 	due time.Time
 	// use is the content of which the run is made, should there be one.
-	use *use
+	content *contentVersion
 	// settings and warnings come from the watch and the object's annotations.
 	settings settings
 	warnings []string
@@ -81,21 +81,21 @@ type scope struct {
 	hooked bool
 	// mask is set by run; nil before.
 	mask *redact.Masker
-	// access, progress, witness and calls are set by run; access is nil again once the
+	// access, progress, tracker and calls are set by run; access is nil again once the
 	// run has ended. dependents are the resources of the objects that it owns then.
 	access     *proxy.Access
 	life       *lifetime
 	progress   *progress
-	witness    *witness
+	tracker    *runTracker
 	calls      *calls
 	dependents []string
 	// touched is set by run where what it does not touch is pruned; nil elsewhere. pruned is
 	// how many objects were.
 	touched *touches
 	pruned  int64
-	// pushed is true where others had changed what the object owns when the run began, whatever its cause; afar where they had
-	// changed that in other namespaces only.
-	pushed, afar bool
+	// dependentChanged is true if, when the run began, another client had changed a dependent, whatever the cause of the run;
+	// changedInOtherNamespace if only dependents in other namespaces were changed.
+	dependentChanged, changedInOtherNamespace bool
 	// recording is set by run where there is a history.
 	recording *history.Recording
 	// started, ran, result and err are set by run: the run was tried, it took
@@ -140,7 +140,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) *
 		s.settings.timeout, s.settings.idleTimeout = r.watch.Finalizer.Timeout, r.watch.Finalizer.IdleTimeout
 	}
 	var since time.Time
-	if s.deleting && r.waits(obj) && !s.settings.holdsDeletion(r.now()) { // what waits on purpose wakes no one
+	if s.deleting && r.hasOurFinalizer(obj) && !s.settings.holdsDeletion(r.now()) { // what waits on purpose wakes no one
 		since = obj.GetDeletionTimestamp().Time
 	}
 	r.objects.setDeleted(key, since)
@@ -187,27 +187,26 @@ func (r *reconciler) finalizers() []string {
 	return names
 }
 
-// releases is true for a finalizer that the operator takes off: those that it
-// puts on, and its own of a watch that has said pruneOnDelete once, since no one
-// else would.
-func (r *reconciler) releases(finalizer string) bool {
+// isOurFinalizer is true for a finalizer that the operator removes: those that the watch asks for, the former one of
+// the watch, and that of pruneOnDelete even if the watch no longer has it, since no one else would remove that.
+func (r *reconciler) isOurFinalizer(finalizer string) bool {
 	former := r.watch.Finalizer != nil && r.watch.Finalizer.Former == finalizer
 	return former || finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)
 }
 
-// waits is true if the object cannot go before the operator lets it.
-func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(obj.GetFinalizers(), r.releases)
+// hasOurFinalizer is true if the object cannot go before the operator removes its finalizer.
+func (r *reconciler) hasOurFinalizer(obj *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(obj.GetFinalizers(), r.isOurFinalizer)
 }
 
 func (r *reconciler) situation(s *scope) situation {
 	changes, known, effects := s.changes(), r.objects.get(s.key), s.memory.loops
-	if known.touched == "" && known.afar != "" {
-		effects = s.memory.afarLoops
+	if known.dependentChanged == "" && known.changedInOtherNamespace != "" {
+		effects = s.memory.otherNamespaceLoops
 	}
 	return situation{
 		moved: r.moved(s),
-		last:  s.memory.last, met: s.memory.met, deleting: s.deleting, dependent: known.touched+known.afar != "",
+		last:  s.memory.last, firstSeen: s.memory.firstSeen, deleting: s.deleting, dependent: known.dependentChanged+known.changedInOtherNamespace != "",
 		loops: s.memory.loops, effects: effects, ownSpec: s.ownSpec(s.object.GetGeneration()), blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),

@@ -141,11 +141,11 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	s.dependents = dependent.New(dependent.Options{
 		Client: s.metadata, Content: s.content, Namespaces: opts.Namespaces, Log: log,
 		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
-			served, err := opts.Gateway.Discovery().Serves(ctx, gvr.GroupVersion())
+			served, err := opts.Proxy.Discovery().Serves(ctx, gvr.GroupVersion())
 			if err != nil || !served {
 				return "", false, cmp.Or(err, discovery.ErrNotFound)
 			}
-			res, err := opts.Gateway.Discovery().Lookup(ctx, gvr)
+			res, err := opts.Proxy.Discovery().Lookup(ctx, gvr)
 			return res.Kind, res.Namespaced, err
 		},
 	})

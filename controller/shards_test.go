@@ -196,18 +196,18 @@ func TestRelease_LeavesRunsInPods(t *testing.T) {
 	begun, end, last, handedOver := make(chan struct{}, 3), make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		begun <- struct{}{}
-		if req.Apart == nil {
+		if req.JobRun == nil {
 			<-end
 			return succeeded(), nil
 		}
-		if req.Apart.Template != nil {
+		if req.JobRun.Template != nil {
 			<-last
 			return succeeded(), nil
 		}
 		must.Do(t, os.MkdirAll(filepath.Join(req.Dir, "artifacts"), 0o700))
 		dir = filepath.Dir(req.Dir)
 		<-ctx.Done()
-		handedOver <- closed(last) && req.Apart.GoesOn(context.Cause(ctx))
+		handedOver <- closed(last) && req.JobRun.GoesOn(context.Cause(ctx))
 		return runner.Result{ID: req.ID}, runner.ErrHandedOver
 	}}
 	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{apart, nameless, watchOf(other)}})

@@ -332,7 +332,7 @@ func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
 		t := s.t
 		k := s.kind("Many", 10, runqueue.Rollout{})
 		for i := range big {
-			k.of(k.add(fmt.Sprint(i), 0, 0)).met = &met{generation: 1}
+			k.of(k.add(fmt.Sprint(i), 0, 0)).firstSeen = &firstSeen{generation: 1}
 		}
 		for key := range k.objects {
 			k.look(key)
@@ -343,7 +343,7 @@ func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
 		synctest.Wait()
 		for key, o := range k.objects {
 			o.mu.Lock()
-			waits := o.last == nil && !o.running && o.met != nil
+			waits := o.last == nil && !o.running && o.firstSeen != nil
 			o.mu.Unlock()
 			if waits {
 				k.change(key, func(s *situation) { s.generation++ })

@@ -24,24 +24,24 @@ const (
 // no file of variables.
 func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 	cut := strings.LastIndexByte(place, ':')
-	if cut < 0 || s.use == nil || s.mask == nil {
+	if cut < 0 || s.content == nil || s.mask == nil {
 		return nil
 	}
 	line, err := strconv.Atoi(place[cut+1:])
 	if ext := filepath.Ext(place[:cut]); err != nil || line < 1 || ext != ".yml" && ext != ".yaml" {
 		return nil
 	}
-	path := s.use.copy.Path(place[:cut])
+	path := s.content.copy.Path(place[:cut])
 	inventory, roots := r.inventoryOf(s), []string{}
 	if inventory != "" && isBelow(inventory, path) {
 		return nil
 	}
-	for _, tree := range s.use.content.roots.Trees {
+	for _, tree := range s.content.inputs.roots.Trees {
 		if tree != inventory {
 			roots = append(roots, tree)
 		}
 	}
-	for _, playbook := range s.use.content.roots.Playbooks {
+	for _, playbook := range s.content.inputs.roots.Playbooks {
 		if playbook, err = filepath.Abs(playbook); err == nil {
 			roots = append(roots, filepath.Dir(playbook))
 		}
@@ -67,7 +67,7 @@ func (r *reconciler) inventoryOf(s *scope) string {
 	if err != nil {
 		path = r.opts.Inventory
 	}
-	return s.use.copy.Path(path)
+	return s.content.copy.Path(path)
 }
 
 // isBelow is true for a path that is the root, or below it.

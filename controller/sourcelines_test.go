@@ -27,7 +27,7 @@ func TestSourceLines(t *testing.T) {
 	write("other/secret.yml", "password\n")
 	must.Do(t, os.Symlink(filepath.Join(dir, "other/secret.yml"), filepath.Join(dir, "roles/web/tasks/link.yml")))
 	in := func(path string) string { return filepath.Join(dir, path) }
-	s := &scope{mask: redact.New(), use: &use{content: &contents{roots: fingerprint.Roots{
+	s := &scope{mask: redact.New(), content: &contentVersion{inputs: &contents{roots: fingerprint.Roots{
 		Trees: []string{in("roles/web"), in("roles"), in("inventory")}, Playbooks: []string{in("plays/play.yml")},
 	}}}}
 	write("plays/play.yml", "only\n")

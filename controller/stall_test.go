@@ -111,7 +111,7 @@ func TestCancel(t *testing.T) {
 	awaitStalled(t, c, exec, obj, status.ReasonCancelled, 1)
 	last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
 	message, _ := condition(get(t, c, obj), status.Ready)["message"].(string)
-	if last.ID != id || last.Result != status.Failed || !strings.Contains(message, "the annotation rolewright.dev/cancel names it") || !strings.Contains(message, "Wait for nothing") {
+	if last.ID != id || last.Result != status.Failed || !strings.Contains(message, "it was cancelled: the annotation rolewright.dev/cancel names this run") || !strings.Contains(message, "Wait for nothing") {
 		t.Errorf("record = %+v, message = %q", last, message)
 	}
 	update(t, c, obj, func(is map[string]any) { is["spec"] = map[string]any{"size": int64(2)} })

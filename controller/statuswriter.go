@@ -135,14 +135,14 @@ func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructur
 func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	before, _ := obj.Object["status"].(map[string]any)
 	after := ch(before)
-	if r.legacy.Load() {
+	if r.schemaRefusesConditions.Load() {
 		after = status.Legacy(before, after)
 	}
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
 	err := r.sendStatus(ctx, obj, after)
-	if ofSchema(err) && !r.legacy.Load() {
+	if ofSchema(err) && !r.schemaRefusesConditions.Load() {
 		// A schema made for ansible-operator may list the conditions it allows.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.noticeLegacy(obj, before, err)
@@ -167,7 +167,7 @@ func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[str
 		r.log.V(1).Info(refused+" for this object", "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err.Error())
 		return
 	}
-	r.legacy.Store(true)
+	r.schemaRefusesConditions.Store(true)
 	r.log.Info(refused+" from now on", "gvk", r.gvk.String(), "error", err.Error())
 }
 
@@ -190,25 +190,25 @@ func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructu
 	}
 	failpoint.Hit("status.after-patch")
 	obj.Object = next.Object
-	r.noticePruning(obj, after)
+	r.noticeDroppedSummary(obj, after)
 	return nil
 }
 
 // unwarned keeps the API server from a warning, with each write, of what the schema
-// drops: noticePruning says it once.
+// drops: noticeDroppedSummary says it once.
 func unwarned() client.SubResourcePatchOption {
 	return &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}}
 }
 
-// noticePruning logs if the schema of the kind drops what is written: once, until it is changed.
-func (r *reconciler) noticePruning(obj *unstructured.Unstructured, after map[string]any) {
+// noticeDroppedSummary logs if the schema of the kind drops what is written: once, until it is changed.
+func (r *reconciler) noticeDroppedSummary(obj *unstructured.Unstructured, after map[string]any) {
 	stored, _ := obj.Object["status"].(map[string]any)
 	_, wrote := after["ansible"]
 	_, kept := stored["ansible"]
 	if !wrote {
 		return
 	}
-	if r.prunes.Swap(!kept) || kept {
+	if r.schemaDropsSummary.Swap(!kept) || kept {
 		return
 	}
 	r.log.Info("The CustomResourceDefinition's schema drops status.ansible: progress and the summary of runs are not shown, "+

@@ -27,7 +27,7 @@ func (r *reconciler) sweepUntilDone(ctx context.Context, namespaces []string) {
 		r.log.Error(err, "Directories of deleted objects cannot be removed yet")
 		select {
 		case <-ctx.Done():
-		case <-time.After(again.after(n)):
+		case <-time.After(again.delay(n)):
 		}
 	}
 }

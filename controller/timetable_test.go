@@ -78,7 +78,7 @@ func TestDecide_Schedule(t *testing.T) {
 		"window: spec":                          {situation{last: ago(time.Hour, other, func(r *status.Run) { r.Generation = 0 }), times: closed}, plan{cause: causeChanged}},
 		"window: reference":                     {situation{last: ago(time.Hour, other), times: closed, others: causeReference}, plan{cause: causeReference}},
 		"window: new":                           {situation{times: closed}, plan{cause: causeCreated}},
-		"window: a restart":                     {situation{times: closed, met: &met{generation: 1}}, plan{held: causeRestart, until: now.Add(10 * time.Hour), wait: 10 * time.Hour}},
+		"window: a restart":                     {situation{times: closed, firstSeen: &firstSeen{generation: 1}}, plan{held: causeRestart, until: now.Add(10 * time.Hour), wait: 10 * time.Hour}},
 		"window: interrupted":                   {situation{last: ago(time.Hour, func(r *status.Run) { r.Result = status.Interrupted }), times: closed}, plan{cause: causeInterrupted}},
 		"window: deleted":                       {situation{last: ago(time.Hour, other), times: closed, deleting: true}, plan{cause: causeDeleted}},
 		"window: what a check has found":        {situation{last: ago(time.Hour, func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }), times: closed, mode: watches.ModeCheckThenApply}, plan{cause: causeDrift}},

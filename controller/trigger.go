@@ -54,13 +54,13 @@ func (r *reconciler) trigger(s *scope) string {
 	switch s.plan.cause {
 	case causeDependent:
 		known := r.objects.get(s.key)
-		says = cmp.Or(known.touched, known.afar)
+		says = cmp.Or(known.dependentChanged, known.changedInOtherNamespace)
 	case causeReference, causeTrigger:
 		says = r.othersTrigger(s)
 	case causeChanged, causeContent, causeEnvironment:
 		var all []string
 		if r.moved(s) {
-			all = append(all, "watch: "+r.watchers.claims[r.claim].String())
+			all = append(all, "watch: "+r.watchers.claims[r.claimIndex].String())
 		}
 		for _, c := range s.changes() {
 			if c.Group == fingerprint.OfObject {

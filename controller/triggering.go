@@ -136,8 +136,8 @@ func (t *trigger) valueOf(v dependent.Version) string {
 	return string(v.UID)
 }
 
-// apart is true if the objects in each namespace are started by others.
-func (t *trigger) apart() bool {
+// perNamespace is true if the objects in each namespace are started by others.
+func (t *trigger) perNamespace() bool {
 	return t.MapTo != watches.MapToAll && t.namespaced && (t.kind.namespaced || t.ofNamespaces())
 }
 
@@ -150,7 +150,7 @@ func (t *trigger) startedBy(id types.NamespacedName, v dependent.Version) (s sta
 		return s, false
 	}
 	s.Name = name
-	if t.apart() {
+	if t.perNamespace() {
 		s.Namespace = id.Namespace
 		if t.ofNamespaces() {
 			s.Namespace = id.Name
@@ -164,7 +164,7 @@ func (t *trigger) starting(key types.NamespacedName) (s started) {
 	if t.NameFromLabel != "" {
 		s.Name = key.Name
 	}
-	if t.apart() {
+	if t.perNamespace() {
 		s.Namespace = key.Namespace
 	}
 	return s
@@ -327,7 +327,7 @@ func (f *referring) triggered(key types.NamespacedName, packed string) (all []tr
 // knows is true once the members are known that start an object, where they are in its namespace. Members
 // in a namespace that may not be listed hold up no object in another. The caller holds the lock.
 func (t *trigger) knows(key types.NamespacedName) bool {
-	return !t.apart() || t.kind.followed == nil || t.kind.followed.Knows(key.Namespace)
+	return !t.perNamespace() || t.kind.followed == nil || t.kind.followed.Knows(key.Namespace)
 }
 
 // scanned is true once all members were seen. The caller holds the lock.

@@ -279,7 +279,7 @@ func (r *reconciler) remove(ctx context.Context, s *scope, removable []dependent
 		})
 		switch {
 		case err == nil:
-			s.witness.Deleted(proxy.Child{Resource: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID})
+			s.tracker.Deleted(proxy.Child{Resource: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID})
 			removed = append(removed, o)
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 			errs = errors.Join(errs, fmt.Errorf("delete %s %s: %w", o.Resource.GroupResource(), o.NamespacedName, err))

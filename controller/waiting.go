@@ -17,9 +17,9 @@ const (
 	heldByPause  = "paused"
 )
 
-// waits is a run that is due, for a cause, and waits: for a place, or with held for something
-// else, since a time and until another; zero where that is not known.
-type waits struct {
+// waitingRun is a run that is due and has not started. If held is empty, it waits in the queue; else held says what holds it
+// back. since and until are zero if they are not known.
+type waitingRun struct {
 	cause        cause
 	held         string
 	since, until time.Time
@@ -27,24 +27,24 @@ type waits struct {
 
 // noteWait notes whether the object of s has a run that is due and waits.
 func (r *reconciler) noteWait(s *scope) {
-	var is waits
+	var is waitingRun
 	switch {
 	case s.queued:
 		is.cause = s.plan.cause
 	case s.plan.held == "":
 	case s.plan.until.IsZero():
-		is = waits{cause: s.plan.held, held: heldByPause, since: s.due}
+		is = waitingRun{cause: s.plan.held, held: heldByPause, since: s.due}
 		if s.settings.paused.Before(forEver()) {
 			is.until = s.settings.paused
 		}
 	default:
-		is = waits{cause: s.plan.held, held: heldByWindow, since: s.due, until: s.plan.until}
+		is = waitingRun{cause: s.plan.held, held: heldByWindow, since: s.due, until: s.plan.until}
 	}
 	r.objects.with(s.key, func(e *entry) {
-		if is.held != "" && e.waits.held == is.held && e.waits.cause == is.cause {
-			is.since = e.waits.since // it was looked at again
+		if is.held != "" && e.waiting.held == is.held && e.waiting.cause == is.cause {
+			is.since = e.waiting.since // it was looked at again
 		}
-		e.waits = is
+		e.waiting = is
 	})
 }
 
@@ -75,7 +75,7 @@ func (s *Set) Waiting() []api.Waiting {
 			continue // it is not served any more
 		}
 		all = append(all, api.Waiting{
-			Object: r.historyObject(e.Key), Cause: string(r.objects.get(e.Key).waits.cause), Class: e.Class.String(), Since: e.Since,
+			Object: r.historyObject(e.Key), Cause: string(r.objects.get(e.Key).waiting.cause), Class: e.Class.String(), Since: e.Since,
 			Position: e.Position, Held: string(e.Held), Until: e.Until,
 		})
 	}
@@ -83,13 +83,13 @@ func (s *Set) Waiting() []api.Waiting {
 }
 
 // held are the objects whose run is due, and that are not in the queue.
-func (o *objects) held() map[types.NamespacedName]waits {
+func (o *objects) held() map[types.NamespacedName]waitingRun {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	found := map[types.NamespacedName]waits{}
+	found := map[types.NamespacedName]waitingRun{}
 	for key, e := range o.table {
-		if e.waits.held != "" && e.run == nil {
-			found[key] = e.waits
+		if e.waiting.held != "" && e.run == nil {
+			found[key] = e.waiting
 		}
 	}
 	return found

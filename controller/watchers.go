@@ -27,8 +27,8 @@ type watchers struct {
 	mu    sync.Mutex
 	kinds []*kind // one for each claim
 
-	// forsaking is held while a watch says of an object that no watch runs it.
-	forsaking sync.Mutex
+	// unmatchedMu is held while a watch says that no watch matches an object.
+	unmatchedMu sync.Mutex
 }
 
 // newWatchers are the watchers of all watches, one for each kind: those there were before,
@@ -125,7 +125,7 @@ func (r *reconciler) otherWatches() (all []*reconciler) {
 		return nil
 	}
 	for i, k := range r.watchers.all() {
-		if other := k.reconciler(); i != r.claim && other != nil {
+		if other := k.reconciler(); i != r.claimIndex && other != nil {
 			all = append(all, other)
 		}
 	}
@@ -134,53 +134,53 @@ func (r *reconciler) otherWatches() (all []*reconciler) {
 
 // responsible is true if the watch is the one that runs the object.
 func (r *reconciler) responsible(obj metav1.Object) bool {
-	return r.watchers.responsible(obj, r.claim) == r.claim
+	return r.watchers.responsible(obj, r.claimIndex) == r.claimIndex
 }
 
-// concerns tells whether the object is this watch's business: the watch runs it, or it did,
-// no other one does, and now the object waits for our finalizer.
-func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
+// handles is true if this watch reconciles the object: it is responsible for it; or it was, no other watch is now, and the
+// object is being deleted and has our finalizer. It also updates what is kept of an object that another watch handles.
+func (r *reconciler) handles(obj *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(obj)
 	if r.watchers.shared() {
 		// Noted first: what comes or goes meanwhile has it looked at.
 		r.objects.with(key, func(e *entry) { e.elsewhere = true })
 	}
-	at := r.watchers.responsible(obj, r.claim)
+	at := r.watchers.responsible(obj, r.claimIndex)
 	var m *memory
 	r.objects.with(key, func(e *entry) {
-		m, e.elsewhere = e.memory, at != r.claim && r.watchers.claims[r.claim].Matches(obj)
-		if at != r.claim {
+		m, e.elsewhere = e.memory, at != r.claimIndex && r.watchers.claims[r.claimIndex].Matches(obj)
+		if at != r.claimIndex {
 			e.listed = false // if it comes to run it, something has changed
 		}
-		if at != r.claim && at >= 0 {
-			e.touched, e.afar, e.deleted, e.drifted, e.failed = "", "", time.Time{}, false, false
+		if at != r.claimIndex && at >= 0 {
+			e.dependentChanged, e.changedInOtherNamespace, e.deleted, e.drifted, e.failed = "", "", time.Time{}, false, false
 		}
 	})
 	if at >= 0 {
-		return at == r.claim
+		return at == r.claimIndex
 	}
-	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
+	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.hasOurFinalizer(obj)
 }
 
-// forsakenAfter is how many times the longest time between two tries an object has to be deleted for: another operator has had
+// unmatchedAfter is how many times the longest time between two tries an object has to be deleted for: another operator has had
 // the time to run its finalizer.
-const forsakenAfter = 5
+const unmatchedAfter = 5
 
-// noteForsaken says, once, of an object that has been deleted for a while and waits for a finalizer of the watch that no watch
-// is there to run it, and has it looked at again. Of several watches only one does so. The object is not of this one's concern:
-// another operator may run it.
-func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Duration) {
-	r.watchers.forsaking.Lock()
-	defer r.watchers.forsaking.Unlock()
+// warnUnmatched logs, once, that no watch matches an object that has been in deletion for a while and has our finalizer, and
+// returns when to look again. If there are several watches, only one of them logs it. It does no more than that, since another
+// operator may run the object.
+func (r *reconciler) warnUnmatched(obj *unstructured.Unstructured) (again time.Duration) {
+	r.watchers.unmatchedMu.Lock()
+	defer r.watchers.unmatchedMu.Unlock()
 	key := client.ObjectKeyFromObject(obj)
 	var since time.Time
-	if obj.GetDeletionTimestamp() != nil && r.waits(obj) && watches.Responsible(r.watchers.claims, obj) < 0 &&
+	if obj.GetDeletionTimestamp() != nil && r.hasOurFinalizer(obj) && watches.Responsible(r.watchers.claims, obj) < 0 &&
 		!slices.ContainsFunc(r.otherWatches(), func(other *reconciler) bool {
 			e := other.objects.get(key)
 			return !e.deleted.IsZero() || e.memory != nil && e.memory.uid == obj.GetUID()
 		}) {
 		again = r.opts.RetryMax
-		if at := obj.GetDeletionTimestamp().Time; r.now().Sub(at) >= forsakenAfter*r.opts.RetryMax {
+		if at := obj.GetDeletionTimestamp().Time; r.now().Sub(at) >= unmatchedAfter*r.opts.RetryMax {
 			since = at
 		}
 	}
@@ -189,7 +189,7 @@ func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Du
 	if was.Equal(since) || since.IsZero() {
 		return again
 	}
-	ours := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return !r.releases(f) })
+	ours := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return !r.isOurFinalizer(f) })
 	r.log.Info("An object that is being deleted matches the selector of no watch, and bears a finalizer of the operator: "+
 		"give it its labels back, so that its finalizer runs, or remove the finalizer if no other operator runs it",
 		"namespace", key.Namespace, "name", key.Name, "finalizers", ours)
@@ -201,7 +201,7 @@ func (r *reconciler) noteForsaken(obj *unstructured.Unstructured) (again time.Du
 func (r *reconciler) takeOver(key types.NamespacedName) {
 	for _, other := range r.otherWatches() {
 		other.objects.with(key, func(e *entry) {
-			e.memory, e.touched, e.afar, e.deleted, e.drifted, e.failed = nil, "", "", time.Time{}, false, false
+			e.memory, e.dependentChanged, e.changedInOtherNamespace, e.deleted, e.drifted, e.failed = nil, "", "", time.Time{}, false, false
 		})
 		if other.dependents != nil {
 			other.dependents.Forget(key)
@@ -231,7 +231,7 @@ func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
 // one does not need.
 func (r *reconciler) unneeded() (names []string) {
 	for i, c := range r.watchers.claims {
-		if i != r.claim && c.Finalizer != "" && !slices.Contains(r.finalizers(), c.Finalizer) {
+		if i != r.claimIndex && c.Finalizer != "" && !slices.Contains(r.finalizers(), c.Finalizer) {
 			names = append(names, c.Finalizer)
 		}
 	}
@@ -249,7 +249,7 @@ func (r *reconciler) packInputs(s *scope) string {
 	if !r.watchers.shared() {
 		return fingerprint.Pack(s.parts)
 	}
-	return fingerprint.Pack(append(slices.Clip(s.parts), r.ofWatch(r.claim)))
+	return fingerprint.Pack(append(slices.Clip(s.parts), r.ofWatch(r.claimIndex)))
 }
 
 // moved is true if another watch of the kind has made the last run of the object.
@@ -259,7 +259,7 @@ func (r *reconciler) moved(s *scope) bool {
 		return false
 	}
 	had := fingerprint.Had(last.Inputs)
-	if had(r.ofWatch(r.claim)) {
+	if had(r.ofWatch(r.claimIndex)) {
 		return false
 	}
 	for i := range r.watchers.claims {

@@ -16,7 +16,7 @@ import (
 func TestWitness_KindsAreBounded(t *testing.T) {
 	t.Parallel()
 	var lines []string
-	w := &witness{log: funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})}
+	w := &runTracker{log: funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})}
 	named := func(n int) proxy.Child {
 		return proxy.Child{Resource: schema.GroupVersionResource{Group: fmt.Sprintf("g%d.x", n), Version: "v1", Resource: "things"}}
 	}

@@ -33,8 +33,8 @@ var ErrHandedOver = errors.New("the run goes on without this process")
 // ErrNotFollowed is wrapped by the error of a run that was to be adopted and goes on: this process cannot follow it now.
 var ErrNotFollowed = errors.New("the run goes on, and cannot be followed now")
 
-// Apart is what the run of a Pod needs beside the rest of its [Request].
-type Apart struct {
+// JobRun is what a run as a Job needs beside the rest of its [Request].
+type JobRun struct {
 	// Template is the Pod template of the watch as JSON; nil for none.
 	Template []byte
 	// Subject is the UID of the object, of which there is one run at a time.
@@ -150,7 +150,7 @@ func (o Outcome) err() error {
 // artifacts, with the files of req. Where it is there already, only what is missing is added.
 func CreateMirror(req Request) error {
 	if !IsID(req.ID) || !filepath.IsAbs(req.Dir) {
-		return fmt.Errorf("create private data dir %q of run %.40q: it is none", req.Dir, req.ID)
+		return fmt.Errorf("create private data dir: %.40q is not the ID of a run, or %q is not an absolute path", req.ID, req.Dir)
 	}
 	if err := os.MkdirAll(filepath.Join(artifactsDir(req), "job_events"), dirMode); err != nil {
 		return mirrorError(err)
@@ -189,7 +189,7 @@ func mirrorError(err error) error {
 // req.Dir, as told says, until done is closed, and returns what Run would have. Without an outcome the error is
 // [ErrCluster]. What a command asks for is not done any more when ctx has ended.
 func Mirrored(ctx context.Context, req Request, told <-chan string, done <-chan struct{}) (Result, error) {
-	res := Result{ID: req.ID, ExitCode: -1, apart: true}
+	res := Result{ID: req.ID, ExitCode: -1, fromPod: true}
 	req.told = told
 	var o Outcome
 	var err error

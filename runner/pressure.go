@@ -103,7 +103,7 @@ func (p *pressure) begin(id string, stop context.CancelCauseFunc) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runs[id] = stop; len(p.runs) == 1 {
-		p.rest = p.look()
+		p.rest = p.watch()
 	}
 	return func() {
 		p.mu.Lock()
@@ -116,8 +116,8 @@ func (p *pressure) begin(id string, stop context.CancelCauseFunc) (end func()) {
 	}
 }
 
-// look checks again and again until rest is called, which waits for the last check.
-func (p *pressure) look() (rest func()) {
+// watch checks again and again until rest is called, which waits for the last check.
+func (p *pressure) watch() (rest func()) {
 	quit := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {

@@ -64,7 +64,7 @@ type Runner struct {
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
-	supervisor *supervise.Supervisor
+	supervisor *supervise.Launcher
 	throttle   *throttle
 	pressure   *pressure
 }
@@ -74,7 +74,7 @@ func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
 		opts: opts, patience: fullPatience,
-		supervisor: supervise.NewSupervisor(), throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
+		supervisor: supervise.NewLauncher(), throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
 }
 

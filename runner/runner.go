@@ -37,11 +37,11 @@ var ErrUnseen = supervise.ErrUnseen
 
 // ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since
 // this process did not say for five seconds that it lives. It says nothing of the content.
-var ErrStoodStill = errors.New("the operator stood still for more than five seconds")
+var ErrStoodStill = errors.New("the operator process did not run for more than five seconds: raise its CPU limit, or look at its node, if this repeats")
 
 // ErrTooLate is returned for a run that was not started because
 // [Request.Until] was over.
-var ErrTooLate = errors.New("it is too late to start the run")
+var ErrTooLate = errors.New("the operator could not prove in time that it leads, and did not start the run")
 
 // ErrNoRecord is returned by [Runner.Recover] if it is not known how the run
 // ended.
@@ -112,8 +112,8 @@ type Request struct {
 	// Executor is [ExecutorRunner] for a run that starts a new Python although the
 	// Runner has fork servers.
 	Executor Executor
-	// Apart is set for runs of [ExecutorJob] only.
-	Apart *Apart
+	// JobRun is set for runs of [ExecutorJob] only.
+	JobRun *JobRun
 
 	// reports is what the command says of its run; nil for Ansible.
 	reports *Reported
@@ -165,7 +165,7 @@ type Result struct {
 	Notes string
 
 	// apart is true for a run that was made in a Pod of its own.
-	apart bool
+	fromPod bool
 }
 
 // Executor is how a run is made, in the words of users (package watches).
@@ -196,7 +196,7 @@ const (
 // [ExecutorCommand] or [ExecutorHandler] if there was no Ansible, else [ExecutorRunner].
 func (r Result) Executor() Executor {
 	switch {
-	case r.apart:
+	case r.fromPod:
 		return ExecutorJob
 	case r.noted(functionCalled):
 		return ExecutorHandler

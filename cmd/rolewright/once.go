@@ -215,7 +215,7 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 		return once, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
 	options := controller.Options{
-		Runner: executor, Gateway: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root, SuppressOverrideValues: o.suppressOverrides,
+		Runner: executor, Proxy: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root, SuppressOverrideValues: o.suppressOverrides,
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
 		GracefulShutdown: o.gracefulShutdown, AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
 		RolesPath: assembly.RolesDirs(os.LookupEnv), CollectionsPath: assembly.CollectionsDirs(os.LookupEnv),

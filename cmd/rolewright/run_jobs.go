@@ -31,6 +31,9 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
+// The controllers find out at run time whether their runner makes Jobs.
+var _ controller.JobRunner = (*jobs.Executor)(nil)
+
 // jobOptions are the flags for runs as Jobs.
 type jobOptions struct {
 	jobURL, jobAddress, jobNamespace, jobImage string

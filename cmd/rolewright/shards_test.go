@@ -220,7 +220,9 @@ func TestShards_AreAskedForWhenTheyAreFree(t *testing.T) {
 	s := &shards{n: 5, replicas: a, set: new(controller.Set), seats: map[int]*seat{}, leaseDuration: length, renewDeadline: 10 * time.Second}
 	unavailable := fake.NewClientset()
 	unavailable.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("unavailable") })
-	s.newLease = func(i int) *lease { return leaseOf(unavailable.CoordinationV1(), "operators", shardLease("op", i), "a_1", length, logr.Discard()) }
+	s.newLease = func(i int) *lease {
+		return leaseOf(unavailable.CoordinationV1(), "operators", shardLease("op", i), "a_1", length, logr.Discard())
+	}
 	t.Cleanup(func() { cancel(); s.wg.Wait() })
 	asks := func(when string, want ...int) {
 		t.Helper()

@@ -80,7 +80,7 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err != nil {
 		return nil, nil, fmt.Errorf("client for schemas: %w", err)
 	}
-	supervisor := supervise.NewSupervisor()
+	supervisor := supervise.NewLauncher()
 	options := webhookserver.Options{
 		Watches: op.watches, Port: op.webhookPort, CertDir: op.webhookCertDir, Dir: dir, Supervisor: supervisor, Log: log,
 		Schemas: &webhookserver.Schemas{Client: discovered.RESTClient()}, Metrics: op.Recorder,

@@ -78,7 +78,7 @@ func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options c
 		size, free, err := runner.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
-	options.RunnerRoot, options.Gateway = root, gateway
+	options.RunnerRoot, options.Proxy = root, gateway
 	if options.Runner == nil {
 		options.Runner = p.Executor
 	}

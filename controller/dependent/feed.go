@@ -307,12 +307,12 @@ func (k *Kind) notice(name types.NamespacedName, ch change) notice {
 		object = ch.id.String()
 	}
 	why := fmt.Sprintf("%s %s %s", ch.feed.resource.GroupResource(), object, what)
-	return notice{kind: k, owner: name, uid: ch.mark, why: why, afar: ch.isAfar(name)}
+	return notice{kind: k, owner: name, uid: ch.mark, why: why, otherNamespace: ch.inOtherNamespace(name)}
 }
 
-// isAfar reports whether the object is in another namespace than its owner. Who writes there may
+// inOtherNamespace reports whether the object is in another namespace than its owner. Who writes there may
 // be trusted with nothing in the owner's. A cluster-scoped object is near, and so is all of a cluster-scoped owner.
-func (ch change) isAfar(owner types.NamespacedName) bool {
+func (ch change) inOtherNamespace(owner types.NamespacedName) bool {
 	return ch.id.Namespace != "" && owner.Namespace != "" && ch.id.Namespace != owner.Namespace
 }
 

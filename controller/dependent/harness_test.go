@@ -62,11 +62,11 @@ type world struct {
 	registry  *Registry
 	kind      *Kind
 
-	mu    sync.Mutex
-	told  []string // names of owners, in order
-	uids  []types.UID
-	afar  bool     // of the last one
-	lines []string // of the log
+	mu             sync.Mutex
+	told           []string // names of owners, in order
+	uids           []types.UID
+	otherNamespace bool     // of the last one
+	lines          []string // of the log
 }
 
 // setting changes what a world is made with.
@@ -98,10 +98,10 @@ func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *w
 		Client: metadata.NewForConfigOrDie(cfg), Content: w.dynamic, Lookup: lookup,
 		Namespaces: []string{w.namespace}, Idle: time.Hour, Log: w.log(),
 	}
-	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string, afar bool) {
+	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string, otherNamespace bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told, w.uids, w.afar = append(w.told, owner.Name), append(w.uids, uid), afar
+		w.told, w.uids, w.otherNamespace = append(w.told, owner.Name), append(w.uids, uid), otherNamespace
 	}}
 	for _, set := range settings {
 		set(w, &options, &spec)

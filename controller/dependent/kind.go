@@ -27,9 +27,9 @@ type OwnerKind struct {
 	// else than the owner's own run. The UID is that of the mark; it is empty
 	// if only annotations name the owner. It is called concurrently and must
 	// not block. No run of the owner is in progress unless it began just now.
-	// afar is true if the dependent is in another namespace than the owner, where
+	// otherNamespace is true if the dependent is in another namespace than the owner, where
 	// others than the owner's namespace trusts can name it.
-	Changed func(owner types.NamespacedName, uid types.UID, why string, afar bool)
+	Changed func(owner types.NamespacedName, uid types.UID, why string, otherNamespace bool)
 }
 
 // Kind is a subscribed kind of owners.
@@ -48,9 +48,9 @@ type owner struct {
 	runs    int
 	// kept are changes seen during a run, to be judged at its end.
 	kept []change
-	// missed and missedAfar are true if there were more of them than are kept: of those
+	// missed and missedElsewhere are true if there were more of them than are kept: of those
 	// in the owner's namespace, and of those in others.
-	missed, missedAfar bool
+	missed, missedElsewhere bool
 }
 
 // change is what happened to one object.

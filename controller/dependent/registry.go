@@ -141,12 +141,12 @@ func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
 
 // notice is a call of Changed, or of tell, to be made once the lock is released.
 type notice struct {
-	tell  func()
-	kind  *Kind
-	owner types.NamespacedName
-	uid   types.UID
-	why   string
-	afar  bool
+	tell           func()
+	kind           *Kind
+	owner          types.NamespacedName
+	uid            types.UID
+	why            string
+	otherNamespace bool
 }
 
 func (n notice) deliver() {
@@ -154,7 +154,7 @@ func (n notice) deliver() {
 		n.tell()
 		return
 	}
-	n.kind.spec.Changed(n.owner, n.uid, n.why, n.afar)
+	n.kind.spec.Changed(n.owner, n.uid, n.why, n.otherNamespace)
 }
 
 func deliver(notices []notice) {

@@ -521,7 +521,7 @@ func TestRegistry_FollowsAnnotations(t *testing.T) {
 		must.Be(t, "UIDs told", []types.UID{""}, w.marks())
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		must.Be(t, "it is told that the object is in another namespace", true, w.afar)
+		must.Be(t, "it is told that the object is in another namespace", true, w.otherNamespace)
 	})
 	for _, follows := range []bool{true, false} {
 		t.Run(fmt.Sprintf("on objects of the cluster is %t", follows), func(t *testing.T) {

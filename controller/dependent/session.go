@@ -144,20 +144,20 @@ func (r *Session) conclude() []notice {
 	if o.runs--; o.runs > 0 {
 		return nil
 	}
-	kept, missed, missedAfar := o.kept, o.missed, o.missedAfar
-	o.kept, o.missed, o.missedAfar = nil, false, false
+	kept, missed, missedElsewhere := o.kept, o.missed, o.missedElsewhere
+	o.kept, o.missed, o.missedElsewhere = nil, false, false
 	r.kind.release(r.owner)
 	var notices []notice
-	for afar, so := range map[bool]bool{false: missed, true: missedAfar} {
+	for otherNamespace, so := range map[bool]bool{false: missed, true: missedElsewhere} {
 		if so {
-			notices = append(notices, notice{kind: r.kind, owner: r.owner, why: "many dependents were changed", afar: afar})
+			notices = append(notices, notice{kind: r.kind, owner: r.owner, why: "many dependents were changed", otherNamespace: otherNamespace})
 		}
 	}
 	type from struct {
-		mark types.UID
-		afar bool
+		mark           types.UID
+		otherNamespace bool
 	}
-	of := func(ch change) from { return from{ch.mark, ch.isAfar(r.owner)} }
+	of := func(ch change) from { return from{ch.mark, ch.inOtherNamespace(r.owner)} }
 	told := map[from]bool{} // once is enough
 	for _, ch := range kept {
 		if ch.verdict != unclear && !told[of(ch)] {
@@ -176,14 +176,14 @@ func (r *Session) conclude() []notice {
 // keep remembers a change until the end of the run of the owner of that name. Where there are too many of those alike, none of them
 // is: that there were many is told once.
 func (o *owner) keep(ch change, name types.NamespacedName) {
-	afar, missed, n := ch.isAfar(name), &o.missed, 0
-	if afar {
-		missed = &o.missedAfar
+	otherNamespace, missed, n := ch.inOtherNamespace(name), &o.missed, 0
+	if otherNamespace {
+		missed = &o.missedElsewhere
 	}
 	if *missed {
 		return
 	}
-	alike := func(other change) bool { return other.isAfar(name) == afar }
+	alike := func(other change) bool { return other.inOtherNamespace(name) == otherNamespace }
 	for _, other := range o.kept {
 		if alike(other) {
 			n++

@@ -16,15 +16,15 @@ import (
 func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
 	t.Parallel()
 	const many, object = "many dependents were changed", "configmaps %s/object was deleted"
-	near, afar := fmt.Sprintf(object, "home"), fmt.Sprintf(object, "away")
+	near, far := fmt.Sprintf(object, "home"), fmt.Sprintf(object, "away")
 	for name, tt := range map[string]struct {
-		near, afar int
-		want       []string
+		near, far int
+		want      []string
 	}{
-		"few":             {1, 1, []string{near + " false", afar + " true"}},
-		"as many as kept": {maxKept, maxKept, []string{near + " false", afar + " true"}},
+		"few":             {1, 1, []string{near + " false", far + " true"}},
+		"as many as kept": {maxKept, maxKept, []string{near + " false", far + " true"}},
 		"many there":      {1, maxKept + 1, []string{near + " false", many + " true"}},
-		"many here":       {maxKept + 1, 1, []string{afar + " true", many + " false"}},
+		"many here":       {maxKept + 1, 1, []string{far + " true", many + " false"}},
 		"many of both":    {maxKept + 1, maxKept + 1, []string{many + " false", many + " true"}},
 		"many there only": {0, maxKept + 1, []string{many + " true"}},
 	} {
@@ -32,13 +32,13 @@ func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
 			t.Parallel()
 			var told []string
 			r := New(Options{Lookup: lookup})
-			k := r.Subscribe(OwnerKind{GVK: schema.GroupVersionKind{Kind: "Widget"}, Namespaced: true, Changed: func(_ types.NamespacedName, _ types.UID, why string, afar bool) {
-				told = append(told, fmt.Sprint(why, " ", afar))
+			k := r.Subscribe(OwnerKind{GVK: schema.GroupVersionKind{Kind: "Widget"}, Namespaced: true, Changed: func(_ types.NamespacedName, _ types.UID, why string, otherNamespace bool) {
+				told = append(told, fmt.Sprint(why, " ", otherNamespace))
 			}})
 			owner := types.NamespacedName{Namespace: "home", Name: "owner"}
 			run := k.Begin(owner, "uid")
 			remembered := 0
-			for namespace, n := range map[string]int{"away": tt.afar, "home": tt.near} {
+			for namespace, n := range map[string]int{"away": tt.far, "home": tt.near} {
 				if n <= maxKept {
 					remembered += n
 				}

@@ -17,12 +17,13 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// unclaimed is how long Pods of an earlier operator wait for their runs to be found, and adoption is how long new runs wait for that. The Secret
-// of a run is young that may be about to get its Job.
+// orphanedJobAge is how long a run of an earlier operator process may go on until an object claims it. adoptionWait is how long
+// new runs wait at most for those to be found. secretGrace is how long a Secret without a Job is kept: its Job may be about
+// to be created.
 const (
-	unclaimed = time.Hour
-	adoption  = 2 * time.Minute
-	young     = 10 * time.Minute
+	orphanedJobAge = time.Hour
+	adoptionWait   = 2 * time.Minute
+	secretGrace    = 10 * time.Minute
 )
 
 // place is where the run of a token is: wherever it is, it has a Job. With several replicas, one that this one does not
@@ -140,7 +141,7 @@ func (e *Executor) removeAlone(ctx context.Context) {
 		}
 		for _, s := range page.Items {
 			mine := e.opts.Has == nil || e.opts.Has(types.UID(s.Labels[objectLabel]))
-			if !mine || !e.isOurs(s.Labels) || time.Since(s.CreationTimestamp.Time) < young || !e.isAlone(ctx, s.Name) {
+			if !mine || !e.isOurs(s.Labels) || time.Since(s.CreationTimestamp.Time) < secretGrace || !e.isAlone(ctx, s.Name) {
 				continue
 			}
 			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -183,7 +184,7 @@ func (e *Executor) Adopting() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, run := range e.found {
-		if run.asked || time.Since(run.since) >= adoption || e.opts.Has != nil && !e.opts.Has(run.subject) {
+		if run.asked || time.Since(run.since) >= adoptionWait || e.opts.Has != nil && !e.opts.Has(run.subject) {
 			continue
 		}
 		if job := e.jobOf(id); job != nil && job.DeletionTimestamp == nil {
@@ -196,7 +197,7 @@ func (e *Executor) Adopting() bool {
 // sweepLater has the Jobs ended that belong to no object, and Secrets removed that have no Job, every hour, until ctx ends.
 func (e *Executor) sweepLater(ctx context.Context) {
 	e.removeAlone(ctx)
-	tick := time.NewTicker(unclaimed)
+	tick := time.NewTicker(orphanedJobAge)
 	defer tick.Stop()
 	for {
 		select {
@@ -218,7 +219,7 @@ func (e *Executor) sweep(ctx context.Context) {
 	e.mu.Lock()
 	var left []string
 	for id, run := range e.found {
-		if time.Since(run.since) < unclaimed {
+		if time.Since(run.since) < orphanedJobAge {
 			continue
 		}
 		if e.opts.Has == nil || e.opts.Has(run.subject) {
@@ -238,9 +239,9 @@ func (e *Executor) sweep(ctx context.Context) {
 	}
 }
 
-// Unclaimed returns the IDs of those runs of earlier processes that were found of an object, by its UID, and that are neither followed nor
+// UnclaimedJobRuns returns the IDs of those runs of earlier processes that were found of an object, by its UID, and that are neither followed nor
 // ended. It waits until they have been looked for.
-func (e *Executor) Unclaimed(ctx context.Context, uid string) (ids []string) {
+func (e *Executor) UnclaimedJobRuns(ctx context.Context, uid string) (ids []string) {
 	select {
 	case <-e.ready:
 	case <-e.drained:
@@ -263,10 +264,10 @@ func (e *Executor) claim(id string) {
 	delete(e.found, id)
 }
 
-// Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
+// FindJobRun finds the run of an earlier process that goes on as a Job, or has ended since, and what
 // was kept with it, if it is of an object. age is by the clock of the API server, which has made the Job: this machine's may be wrong,
 // and would end the run early.
-func (e *Executor) Held(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
+func (e *Executor) FindJobRun(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
 	select {
 	case <-e.ready:
 	case <-ctx.Done():

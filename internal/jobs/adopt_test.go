@@ -41,7 +41,7 @@ func TestBegunAgo(t *testing.T) {
 		"not seen yet":       {true, corev1.ContainerState{}, 0},
 	} {
 		e, req, _ := aRun(t, corev1.ContainerStatus{Name: "run", State: tt.state})
-		e.opts.Now, req.Apart.Adopted = func() time.Time { return now }, tt.adopted
+		e.opts.Now, req.JobRun.Adopted = func() time.Time { return now }, tt.adopted
 		pod := e.podOf(req.ID)
 		pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 		if got := e.begunAgo(req); got != tt.want {
@@ -82,14 +82,14 @@ func TestAdoption(t *testing.T) {
 			if id == ids[2] {
 				break
 			}
-			if token, _, _, ok, err := e.Held(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
+			if token, _, _, ok, err := e.FindJobRun(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
 				t.Errorf("run %s is %v with token %q, %v", id, ok, token, err)
 			}
 		}
 		e.claim(ids[0])
 		e.adopted.Add(1)
 		e.kill(t.Context(), ids[1])
-		time.Sleep(adoption)
+		time.Sleep(adoptionWait)
 		if e.Adopting() {
 			t.Error("new runs wait without end for a run that no object has")
 		}
@@ -108,11 +108,11 @@ func TestAdoption(t *testing.T) {
 			}
 			return names
 		}
-		time.Sleep(unclaimed)
+		time.Sleep(orphanedJobAge)
 		e.sweep(t.Context())
 		must.Be(t, "Jobs while there may have been no worker for one", []string{ids[0], ids[2], ids[3]}, left())
 		e.adopted.Add(-1)
-		time.Sleep(unclaimed)
+		time.Sleep(orphanedJobAge)
 		e.sweep(t.Context())
 		must.Be(t, "Jobs that are followed, or another replica's", []string{ids[0], ids[3]}, left())
 	})
@@ -171,13 +171,13 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 		_, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{})
 		return err == nil
 	}
-	if _, _, _, ok, err := e.Held(t.Context(), id, "attacker"); ok || err != nil {
+	if _, _, _, ok, err := e.FindJobRun(t.Context(), id, "attacker"); ok || err != nil {
 		t.Errorf("the run is adopted: %v, %v", ok, err)
 	}
-	if e.Forget(id, "attacker"); !there() {
+	if e.ForgetJobRun(id, "attacker"); !there() {
 		t.Error("the Job of another object is deleted")
 	}
-	if e.Forget(id, "victim"); there() {
+	if e.ForgetJobRun(id, "victim"); there() {
 		t.Error("the Job is not deleted for its own object")
 	}
 }
@@ -191,7 +191,7 @@ func TestHeld_AgeIsByTheClockOfTheServer(t *testing.T) {
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
 	e := New(nil, Options{Client: client, Namespace: "system", Now: func() time.Time { return now }})
 	close(e.ready)
-	if _, _, age, ok, err := e.Held(t.Context(), id, "object"); !ok || err != nil || age != time.Minute {
+	if _, _, age, ok, err := e.FindJobRun(t.Context(), id, "object"); !ok || err != nil || age != time.Minute {
 		t.Errorf("the run is %s old, %v, %v", age, ok, err)
 	}
 }
@@ -202,7 +202,7 @@ func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
 	client := fake.NewClientset()
 	theirs := New(nil, Options{Client: client, Namespace: "system", URL: "https://theirs:8444", Log: logr.Discard()})
 	for _, id := range []string{"with-a-job", "without"} {
-		req := runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "of-" + id}}
+		req := runner.Request{ID: id, Dir: "/runs/uid/" + id, JobRun: &runner.JobRun{Subject: "of-" + id}}
 		must.Do(t, theirs.begin(t.Context(), req))
 	}
 	must.Do(t, client.BatchV1().Jobs("system").Delete(t.Context(), "without", metav1.DeleteOptions{}))
@@ -227,8 +227,8 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	for _, mine := range []types.UID{"early", "late"} {
 		must.Do(t, e.adopt(t.Context(), func(uid types.UID) bool { return uid == mine }, taken))
 	}
-	must.Be(t, "what is found by the second shard", []string{id}, e.Unclaimed(t.Context(), "late"))
-	must.Be(t, "what another shard has of it", []string(nil), e.Unclaimed(t.Context(), "early"))
+	must.Be(t, "what is found by the second shard", []string{id}, e.UnclaimedJobRuns(t.Context(), "late"))
+	must.Be(t, "what another shard has of it", []string(nil), e.UnclaimedJobRuns(t.Context(), "early"))
 	if lists := len(client.Actions()); lists != 1 {
 		t.Errorf("there are %d requests for two shards, want one", lists)
 	}
@@ -236,16 +236,16 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	if lists := len(client.Actions()); lists != 2 {
 		t.Errorf("there are %d requests, want one more for a shard that is taken later", lists)
 	}
-	if e.Forget(id, "early"); len(e.Unclaimed(t.Context(), "late")) != 1 {
+	if e.ForgetJobRun(id, "early"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 1 {
 		t.Error("a run is forgotten for another object")
 	}
 	refused := errors.New("refused")
 	client.PrependReactor("delete", "jobs", func(k8stesting.Action) (bool, runtime.Object, error) { return refused != nil, nil, refused })
-	if e.Forget(id, "late"); len(e.Unclaimed(t.Context(), "late")) != 1 {
+	if e.ForgetJobRun(id, "late"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 1 {
 		t.Error("a run whose Job could not be deleted is forgotten")
 	}
 	refused = nil
-	if e.Forget(id, "late"); len(e.Unclaimed(t.Context(), "late")) != 0 {
+	if e.ForgetJobRun(id, "late"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 0 {
 		t.Error("a run whose end is recorded is waited for")
 	}
 }
@@ -255,7 +255,7 @@ func TestRemoveAlone(t *testing.T) {
 	t.Parallel()
 	const alone, begins, whole, foreign = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
 	client := fake.NewClientset()
-	for id, age := range map[string]time.Duration{alone: 2 * unclaimed, begins: time.Minute, whole: 2 * unclaimed, foreign: 2 * unclaimed} {
+	for id, age := range map[string]time.Duration{alone: 2 * orphanedJobAge, begins: time.Minute, whole: 2 * orphanedJobAge, foreign: 2 * orphanedJobAge} {
 		must.Do(t, client.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "of " + id}, CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
 		}}))

@@ -69,13 +69,13 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	for {
 		if !w.told && isClosed(session.Started) {
 			w.told = true
-			req.Apart.OnBegun(e.begunAgo(req))
+			req.JobRun.OnBegun(e.begunAgo(req))
 		}
 		select {
 		case <-session.Done:
 			return w.last, w.why, nil
 		case <-stop:
-			if why := context.Cause(ctx); req.Apart.GoesOn(why) {
+			if why := context.Cause(ctx); req.JobRun.GoesOn(why) {
 				return w.last, w.leave(why), nil
 			}
 			stop, drained = nil, e.drained
@@ -101,7 +101,7 @@ func (w *watched) leave(why error) error {
 	case <-w.drained:
 	case <-w.session.Done:
 		return nil
-	case <-w.req.Apart.Replaced: // this process goes on, and answers what is in progress
+	case <-w.req.JobRun.Replaced: // this process goes on, and answers what is in progress
 	case <-time.After(drainPatience):
 	}
 	return fmt.Errorf("%w: %w", runner.ErrHandedOver, why)
@@ -135,9 +135,9 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	}
 	w.seen = w.seen || job != nil
 	switch {
-	case isClosed(w.req.Apart.Replaced) && w.why != nil && pod != nil && silent(pod):
+	case isClosed(w.req.JobRun.Replaced) && w.why != nil && pod != nil && silent(pod):
 		return true, w.lost(pod, job, w.session) // why it was stopped counts; the next run of the object waits for the Pod
-	case isClosed(w.req.Apart.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
+	case isClosed(w.req.JobRun.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
 		w.why = fmt.Errorf("%w: its Pod has not begun, or the node of that does not answer", runner.ErrHandedOver)
 		return true, nil
 	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
@@ -162,7 +162,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	}
 	if now != w.phase {
 		w.phase = now
-		w.req.Apart.OnPhase(now)
+		w.req.JobRun.OnPhase(now)
 	}
 	return false, nil
 }
@@ -198,9 +198,9 @@ func (w *watched) makeRoom(err error, first bool) {
 	if first {
 		w.opts.Log.Error(err, "What a run sends cannot be written", "job", w.req.ID)
 	}
-	if runner.IsNoSpace(err) && w.req.Apart.MakeRoom != nil && time.Since(w.freed) >= askEvery {
+	if runner.IsNoSpace(err) && w.req.JobRun.MakeRoom != nil && time.Since(w.freed) >= askEvery {
 		w.freed = time.Now()
-		w.req.Apart.MakeRoom()
+		w.req.JobRun.MakeRoom()
 	}
 }
 

@@ -60,7 +60,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
 				must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 				replaced, phase := make(chan struct{}), ""
-				req := runner.Request{ID: id, Apart: &runner.Apart{
+				req := runner.Request{ID: id, JobRun: &runner.JobRun{
 					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
 				}}
 				ctx, cancel := context.WithCancelCause(t.Context())
@@ -131,7 +131,7 @@ func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 		must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("the object was deleted"))
-		req := runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
+		req := runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
 		ended := make(chan struct{})
 		go func() {
 			_, _, _ = e.await(ctx, req, &remote.Session{})
@@ -165,7 +165,7 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("the object was deleted")
 		cancel(stopped)
-		req := runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
+		req := runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
 		ended := make(chan error, 1)
 		go func() {
 			_, why, lost := e.await(ctx, req, &remote.Session{})
@@ -201,7 +201,7 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	t.Cleanup(func() { must.Do(t, unix.Unmount(disk, unix.MNT_DETACH)) })
 	ballast := filepath.Join(disk, "ballast")
 	phases, rooms := make(chan string, 10), atomic.Int32{}
-	req := runner.Request{ID: id, Dir: filepath.Join(disk, id), MaxBytes: 1 << 20, Apart: &runner.Apart{
+	req := runner.Request{ID: id, Dir: filepath.Join(disk, id), MaxBytes: 1 << 20, JobRun: &runner.JobRun{
 		Token: "token", Subject: "uid", OnPhase: func(now string) { phases <- now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
 		MakeRoom: func() bool { rooms.Add(1); return os.Remove(ballast) == nil },
 	}}
@@ -274,7 +274,7 @@ func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{errors.New("it has taken 1h, its timeout"), errors.New("cancelled")} {
 		e, req, _ := aRun(t)
-		req.Dir, req.Apart.Token, req.Apart.Subject = filepath.Join(t.TempDir(), "run"), "token", "uid"
+		req.Dir, req.JobRun.Token, req.JobRun.Subject = filepath.Join(t.TempDir(), "run"), "token", "uid"
 		must.Do(t, runner.CreateMirror(req))
 		session := must.Get(e.hub.Admit(req, ""))(t)
 		t.Cleanup(session.Close)
@@ -300,7 +300,7 @@ func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 // A Pod that sends more than a run may write has failed, and was not disrupted: it is not repeated as if the cluster had ended it.
 func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	t.Parallel()
-	req := runner.Request{ID: "11111111-1111-4111-8111-111111111111", Dir: filepath.Join(t.TempDir(), "run"), MaxBytes: 10 << 10, Apart: &runner.Apart{Token: "token", Subject: "uid"}}
+	req := runner.Request{ID: "11111111-1111-4111-8111-111111111111", Dir: filepath.Join(t.TempDir(), "run"), MaxBytes: 10 << 10, JobRun: &runner.JobRun{Token: "token", Subject: "uid"}}
 	must.Do(t, runner.CreateMirror(req))
 	e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
 	session := must.Get(e.hub.Admit(req, ""))(t)

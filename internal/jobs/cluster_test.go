@@ -72,7 +72,7 @@ func newBench(t *testing.T, prepare func(ctx context.Context, b *bench) error) *
 func (b *bench) run(ctx context.Context, t *testing.T, template string) error {
 	t.Helper()
 	id := uuid.NewString()
-	_, err := b.Run(ctx, runner.Request{ID: id, Dir: filepath.Join(t.TempDir(), id), Executor: runner.ExecutorJob, Apart: &runner.Apart{
+	_, err := b.Run(ctx, runner.Request{ID: id, Dir: filepath.Join(t.TempDir(), id), Executor: runner.ExecutorJob, JobRun: &runner.JobRun{
 		Template: []byte(template), Subject: uuid.NewString(), Token: "a token", GoesOn: func(error) bool { return false }, OnBegun: func(time.Duration) {},
 		OnPhase: func(text string) {
 			b.mu.Lock()

@@ -231,8 +231,8 @@ func (e *Executor) Reap(id string) error {
 	return err
 }
 
-// Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
-func (e *Executor) Forget(id, uid string) {
+// ForgetJobRun removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
+func (e *Executor) ForgetJobRun(id, uid string) {
 	e.hub.Recorded(id, uid)
 	select {
 	case <-e.ready:

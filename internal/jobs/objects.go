@@ -80,7 +80,7 @@ const maxInput = corev1.MaxSecretSize - 16<<10
 
 // secret is what the Pod of a run gets, and what a later operator has to know.
 func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
-	template, err := watches.PodTemplate(req.Apart.Template)
+	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 	return &corev1.Secret{
 		ObjectMeta: e.meta(req),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{inputKey: input, tokenKey: []byte(req.Apart.Token), ticketKey: req.Apart.Ticket},
+		Data:       map[string][]byte{inputKey: input, tokenKey: []byte(req.JobRun.Token), ticketKey: req.JobRun.Ticket},
 	}, nil
 }
 
@@ -148,12 +148,12 @@ func (e *Executor) meta(req runner.Request) metav1.ObjectMeta {
 }
 
 func (e *Executor) labelsOf(req runner.Request) map[string]string {
-	return map[string]string{runLabel: req.ID, objectLabel: req.Apart.Subject, operatorLabel: e.operator(), "app.kubernetes.io/managed-by": "rolewright"}
+	return map[string]string{runLabel: req.ID, objectLabel: req.JobRun.Subject, operatorLabel: e.operator(), "app.kubernetes.io/managed-by": "rolewright"}
 }
 
 // job is the Job of a run.
 func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
-	template, err := watches.PodTemplate(req.Apart.Template)
+	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
 	}
 	e.fill(pod, req)
-	digest := sha256.Sum256([]byte(req.Apart.Token))
+	digest := sha256.Sum256([]byte(req.JobRun.Token))
 	job := &batchv1.Job{
 		ObjectMeta: e.meta(req),
 		Spec: batchv1.JobSpec{
@@ -184,8 +184,8 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	for name, value := range template.Labels { // Kueue looks at those of the Job
 		job.Labels[name] = value
 	}
-	if req.Apart.Timeout > 0 {
-		job.Spec.ActiveDeadlineSeconds = new(int64((2*req.Apart.Timeout + backstop) / time.Second))
+	if req.JobRun.Timeout > 0 {
+		job.Spec.ActiveDeadlineSeconds = new(int64((2*req.JobRun.Timeout + backstop) / time.Second))
 	}
 	return job, nil
 }
@@ -194,7 +194,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 func Preview(opts Options, template []byte) (*batchv1.Job, error) {
 	const name = "rolewright-doctor"
 	e := &Executor{opts: opts}
-	return e.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", Apart: &runner.Apart{Template: template, Subject: name}})
+	return e.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", JobRun: &runner.JobRun{Template: template, Subject: name}})
 }
 
 // fill adds to a Pod what every run has.

@@ -19,7 +19,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
 	req := runner.Request{
 		ID: "an-id", Dir: "/runs/uid/an-id",
-		Apart: &runner.Apart{Subject: "uid", Timeout: time.Hour, Template: []byte(`{
+		JobRun: &runner.JobRun{Subject: "uid", Timeout: time.Hour, Template: []byte(`{
 			"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "batch", "rolewright.dev/run": "another"}},
 			"spec": {"restartPolicy": "Always", "nodeSelector": {"pool": "batch"}, "containers": [
 				{"name": "run", "image": "ee:2", "resources": {"limits": {"memory": "1Gi"}}, "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
@@ -51,7 +51,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/runs/uid" && !m.ReadOnly }) {
 		t.Errorf("there is no place for the run's files: %+v", c.VolumeMounts)
 	}
-	req.Apart.Template = nil
+	req.JobRun.Template = nil
 	if job, err = e.job(req); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestJob_OfACommand(t *testing.T) {
 	}
 	req := runner.Request{
 		ID: "an-id", Dir: "/runs/uid/an-id", Content: runner.Content{Command: command}, Env: map[string]string{"ROLEWRIGHT_ACTION": "check"},
-		Apart: &runner.Apart{Subject: "uid", Template: []byte(`{"spec": {"containers": [{"name": "run", "env": [{"name": "MIRROR", "value": "pod"}]}]}}`)},
+		JobRun: &runner.JobRun{Subject: "uid", Template: []byte(`{"spec": {"containers": [{"name": "run", "env": [{"name": "MIRROR", "value": "pod"}]}]}}`)},
 	}
 	job := must.Get(e.job(req))(t)
 	if grace := *job.Spec.Template.Spec.TerminationGracePeriodSeconds; grace != 180 {

@@ -50,7 +50,7 @@ func begun(pod *corev1.Pod) bool {
 // not known. It is no longer ago than the Pod was made: the clock of the node may be wrong.
 func (e *Executor) begunAgo(req runner.Request) time.Duration {
 	pod := e.podOf(req.ID)
-	if !req.Apart.Adopted || pod == nil {
+	if !req.JobRun.Adopted || pod == nil {
 		return 0
 	}
 	for _, c := range pod.Status.ContainerStatuses {

@@ -23,11 +23,11 @@ import (
 
 // Run makes the run of req, and returns when nothing of it is left, or hands it over.
 func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
-	if req.Executor != runner.ExecutorJob || req.Apart == nil {
+	if req.Executor != runner.ExecutorJob || req.JobRun == nil {
 		return e.Runner.Run(ctx, req)
 	}
 	res := runner.Result{ID: req.ID, ExitCode: -1}
-	if !req.Apart.Adopted { // else it was found when this executor was ready, and goes on until await has stopped it
+	if !req.JobRun.Adopted { // else it was found when this executor was ready, and goes on until await has stopped it
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
@@ -35,20 +35,20 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		}
 	}
 	e.claim(req.ID)
-	if req.Apart.Adopted {
+	if req.JobRun.Adopted {
 		e.adopted.Add(1)
 		defer e.adopted.Add(-1)
 	}
 	mirror := req
 	mirror.Files = map[string][]byte{}
-	if len(req.Apart.Ticket) > 0 {
-		mirror.Files["ticket.json"] = req.Apart.Ticket
+	if len(req.JobRun.Ticket) > 0 {
+		mirror.Files["ticket.json"] = req.JobRun.Ticket
 	}
 	if err := runner.CreateMirror(mirror); err != nil {
 		return res, notFollowed(req, err)
 	}
 	pod := ""
-	if p := e.podOf(req.ID); req.Apart.Adopted && p != nil && begun(p) {
+	if p := e.podOf(req.ID); req.JobRun.Adopted && p != nil && begun(p) {
 		pod = string(p.UID)
 	}
 	session, err := e.hub.Admit(req, pod)
@@ -56,7 +56,7 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		return res, notFollowed(req, err)
 	}
 	defer session.Close()
-	if !req.Apart.Adopted {
+	if !req.JobRun.Adopted {
 		if err := e.begin(ctx, req); err != nil {
 			switch cause := context.Cause(ctx); {
 			case cause == nil:
@@ -78,7 +78,7 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 
 // notFollowed is what keeps this process from receiving the artifacts of a run. One that is to be adopted goes on all the same.
 func notFollowed(req runner.Request, err error) error {
-	if req.Apart.Adopted {
+	if req.JobRun.Adopted {
 		return fmt.Errorf("%w: %w", runner.ErrNotFollowed, err)
 	}
 	return err
@@ -91,7 +91,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		return fmt.Errorf("run %s not started: find earlier runs of the object: %w", req.ID, err)
 	}
 	for _, id := range earlier {
-		if err := e.end(ctx, req.Apart, id); err != nil {
+		if err := e.end(ctx, req.JobRun, id); err != nil {
 			return fmt.Errorf("run %s not started: end an earlier run of the object: %w", req.ID, err)
 		}
 	}
@@ -132,7 +132,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 // earlier are the other runs of the object that have a Job, or a Pod that has not ended: that of a Job that was deleted may run
 // on for a while. The API server is asked: the caches may be behind.
 func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []string, err error) {
-	of := metav1.ListOptions{LabelSelector: objectLabel + "=" + req.Apart.Subject}
+	of := metav1.ListOptions{LabelSelector: objectLabel + "=" + req.JobRun.Subject}
 	jobs, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, of)
 	if err != nil {
 		return nil, err
@@ -157,9 +157,9 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 	return ids, nil
 }
 
-// End has the runs of an object, by its UID, end that have a Job or a Pod still, and says what is left of them; empty for nothing.
-func (e *Executor) End(ctx context.Context, uid string) (left string, err error) {
-	ids, err := e.earlier(ctx, runner.Request{Apart: &runner.Apart{Subject: uid}})
+// EndJobRuns has the runs of an object, by its UID, end that have a Job or a Pod still, and says what is left of them; empty for nothing.
+func (e *Executor) EndJobRuns(ctx context.Context, uid string) (left string, err error) {
+	ids, err := e.earlier(ctx, runner.Request{JobRun: &runner.JobRun{Subject: uid}})
 	if err != nil {
 		return "", fmt.Errorf("find earlier runs of the object: %w", err)
 	}
@@ -277,7 +277,7 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 
 // end stops an earlier run of the object of a run, and waits until nothing of it is left, or another replica is to have the
 // object.
-func (e *Executor) end(ctx context.Context, of *runner.Apart, id string) error {
+func (e *Executor) end(ctx context.Context, of *runner.JobRun, id string) error {
 	pause := time.Second
 	for killed := false; ; pause = min(2*pause, askEvery) {
 		killed = killed || e.kill(ctx, id)

@@ -32,7 +32,7 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 		return true, nil, apierrors.NewServiceUnavailable("busy")
 	})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}
+	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}}
 	must.Do(t, e.begin(t.Context(), req))
 	must.Do(t, e.deleteJob(t.Context(), req.ID))
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
@@ -52,8 +52,8 @@ func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(shutdown)
 		req.Dir, req.Executor = filepath.Join(t.TempDir(), "run"), runner.ExecutorJob
-		req.Apart.Token, req.Apart.Subject, req.Apart.Adopted = "token", "uid", true
-		req.Apart.GoesOn = func(cause error) bool { return errors.Is(cause, shutdown) }
+		req.JobRun.Token, req.JobRun.Subject, req.JobRun.Adopted = "token", "uid", true
+		req.JobRun.GoesOn = func(cause error) bool { return errors.Is(cause, shutdown) }
 		if _, err := e.Run(ctx, req); !errors.Is(err, runner.ErrHandedOver) {
 			t.Fatalf("the run that goes on is taken for ended: %v", err)
 		}
@@ -81,8 +81,8 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 		began, replaced, phase := make(chan error, 1), make(chan struct{}), atomic.Value{}
 		begin := func(replaced <-chan struct{}) {
-			apart := &runner.Apart{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase.Store(now) }}
-			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: apart})
+			apart := &runner.JobRun{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase.Store(now) }}
+			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, JobRun: apart})
 		}
 		go begin(replaced)
 		time.Sleep(time.Minute)
@@ -129,7 +129,7 @@ func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	phase := ""
-	err := e.begin(ctx, runner.Request{ID: id, Apart: &runner.Apart{Subject: "object", OnPhase: func(now string) { phase = now }}})
+	err := e.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object", OnPhase: func(now string) { phase = now }}})
 	for _, said := range []string{phase, fmt.Sprint(err)} {
 		if !strings.Contains(said, "etcd is away") || strings.Contains(said, "--force") {
 			t.Errorf("said: %s", said)
@@ -168,7 +168,7 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := e.begin(ctx, runner.Request{ID: id, Apart: &runner.Apart{Subject: "object"}}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := e.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object"}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the next run does not wait for the Pod: %v", err)
 	}
 	refused.Store(true)
@@ -195,7 +195,7 @@ func TestPodOf_IsMadeByTheJob(t *testing.T) {
 	if is := e.podOf(id); is != nil {
 		t.Errorf("Pod %s stands for the run", is.Name)
 	}
-	must.Be(t, "what is left of runs of the object", "", must.Get(e.End(t.Context(), "object"))(t))
+	must.Be(t, "what is left of runs of the object", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
 	own := of(id+"-abcde", "Job", id)
 	must.Do(t, e.pods.GetIndexer().Add(own))
 	must.Be(t, "the Pod of the run", own, e.podOf(id))
@@ -208,7 +208,7 @@ func TestEnd_LeavesWhatIsNoRun(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "hold", Namespace: "system", Labels: map[string]string{runLabel: "hold", objectLabel: "object"}, Finalizers: []string{"example.com/hold"}}
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hold", Namespace: "system"}})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	must.Be(t, "what is left", "", must.Get(e.End(t.Context(), "object"))(t))
+	must.Be(t, "what is left", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
 	must.Be(t, "runs of an earlier process", 0, len(must.Get(e.list(t.Context()))(t)))
 	must.Be(t, "Secrets", 1, len(must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
@@ -226,11 +226,11 @@ func TestEnd(t *testing.T) {
 		return !asked.Swap(true), nil, nil // it has time to end
 	})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	if left := must.Get(e.End(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
+	if left := must.Get(e.EndJobRuns(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
 		t.Errorf("left is %q while the Pod has time to end", left)
 	}
-	_ = must.Get(e.End(t.Context(), "object"))(t) // the Pod ends
-	must.Be(t, "what is left when it has ended", "", must.Get(e.End(t.Context(), "object"))(t))
+	_ = must.Get(e.EndJobRuns(t.Context(), "object"))(t) // the Pod ends
+	must.Be(t, "what is left when it has ended", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
 	must.Be(t, "Jobs of others", 1, len(must.Get(client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
@@ -243,7 +243,7 @@ func TestBegin_LeavesNoSecret(t *testing.T) {
 		return true, nil, errors.Join(client.Tracker().Add(made.GetObject()), apierrors.NewTimeoutError("late", 1))
 	})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	if err := e.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}); err == nil {
+	if err := e.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}}); err == nil {
 		t.Error("the run has begun")
 	}
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {

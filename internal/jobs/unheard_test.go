@@ -30,7 +30,7 @@ func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req 
 	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
 	e = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
 	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
-	return e, runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false }}}, func() {
+	return e, runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false }}}, func() {
 		must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
 	}
 }
@@ -41,7 +41,7 @@ func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}})
 		phase := make(chan string, 1)
-		req.Apart.OnPhase = func(now string) { phase <- now }
+		req.JobRun.OnPhase = func(now string) { phase <- now }
 		ended := make(chan struct{})
 		go func() {
 			_, _, _ = e.await(t.Context(), req, &remote.Session{})
@@ -66,7 +66,7 @@ func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 		phase := make(chan string, 2)
-		req.Apart.OnPhase = func(now string) { phase <- now }
+		req.JobRun.OnPhase = func(now string) { phase <- now }
 		begun, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			_, _, _ = e.await(t.Context(), req, &remote.Session{Started: begun})
@@ -95,12 +95,12 @@ func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	synctest.Test(t, func(t *testing.T) {
 		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
-		req.Dir, req.Apart.Token = dir, "token"
+		req.Dir, req.JobRun.Token = dir, "token"
 		must.Do(t, runner.CreateMirror(req))
 		session := must.Get(e.hub.Admit(req, "pod"))(t)
 		defer session.Close()
 		phase, ends := make(chan string, 2), make(chan error, 1)
-		req.Apart.OnPhase = func(now string) { phase <- now }
+		req.JobRun.OnPhase = func(now string) { phase <- now }
 		ctx, stop := context.WithCancelCause(t.Context())
 		go func() {
 			_, why, _ := e.await(ctx, req, session)
@@ -126,7 +126,7 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	synctest.Test(t, func(t *testing.T) {
 		e, req, _ := aRun(t)
-		req.Dir, req.Apart.Token = dir, "token"
+		req.Dir, req.JobRun.Token = dir, "token"
 		must.Do(t, runner.CreateMirror(req))
 		session := must.Get(e.hub.Admit(req, "pod"))(t)
 		defer session.Close()

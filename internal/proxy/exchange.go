@@ -31,7 +31,7 @@ type exchange struct {
 	write  bool
 	dryRun bool
 	// apart is true for a request of a run in another Pod.
-	apart bool
+	fromPod bool
 	// call is true for what the operator answers itself: it is neither forwarded nor
 	// confined to a namespace, and the run's calls see to what it may do.
 	call bool
@@ -60,8 +60,8 @@ type exchange struct {
 	asked string
 	// outlives is true if the written object is to stay when its owner goes.
 	outlives bool
-	// asStored is true if it is only by what is there that it does: the write may take that away.
-	asStored bool
+	// keptByStored is true if only the stored object says so, and not the body: the write may remove it.
+	keptByStored bool
 	// holds are those of its bodies.
 	holds []*hold
 	// unread is why the values of Secrets in the request could not be read.
@@ -99,12 +99,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.s.active.Done()
-	x.apart = isRemote(r)
+	x.fromPod = isRemote(r)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	cut := func() {
 		conn, ok := r.Context().Value(connKey{}).(net.Conn)
-		if over, is := conn.(*tls.Conn); is && x.apart {
+		if over, is := conn.(*tls.Conn); is && x.fromPod {
 			_ = over.NetConn().Close() // before TLS is ended in order, from which a Pod could not tell that its exec was cut
 		}
 		cancel(errRunEnded)
@@ -271,7 +271,7 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 // cut leaves a write of a run in another Pod without an answer that this replica may not forward: the run goes on
 // with another one, and counts as interrupted where a task fails for that.
 func (x *exchange) cut(refused *refusal) {
-	if x.apart && refused != nil && refused.notLeading {
+	if x.fromPod && refused != nil && refused.notLeading {
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -88,7 +88,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	x.look(r.Context())
+	x.readStored(r.Context())
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	r.GetBody = func() (io.ReadCloser, error) { // of a request that the API server has not looked at, for another connection
@@ -106,9 +106,9 @@ func (x *exchange) uploads(r *http.Request) bool {
 	return !slices.Contains([]string{"", "status", "scale"}, x.info.Subresource) && (r.ContentLength < 0 || r.ContentLength > maxBody) && !x.s.CheckMode && !x.evicts() && !x.tellsSecrets()
 }
 
-// look looks at what is there before a write, where no one has yet: without the version a write that changes
+// readStored looks at what is there before a write, where no one has yet: without the version a write that changes
 // nothing counts as one, and the answer to an eviction does not say what it has deleted.
-func (x *exchange) look(ctx context.Context) {
+func (x *exchange) readStored(ctx context.Context) {
 	changes := x.info.Verb == "update" || x.info.Verb == "patch" || x.evicts()
 	evicts := x.evicts() && x.s.Tracker != nil && !x.dryRun
 	if x.looked || !changes || !evicts && !x.wanted() {
@@ -249,7 +249,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
-	if isObject && !x.asStored {
+	if isObject && !x.keptByStored {
 		if with, err := objectbody.Add(body, x.noteIn(x.mark(), cmp.Or(x.info.Name, meta.Name))); err == nil {
 			return with, nil
 		}
@@ -299,7 +299,7 @@ func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) 
 		x.marked, x.created, x.noted = replaces, replaces, replaces // other patches create nothing
 		return replaces, nil
 	}
-	x.asStored = apply && !x.outlives && Outlives(stored.Annotations)
+	x.keptByStored = apply && !x.outlives && Outlives(stored.Annotations)
 	x.version, x.noted = stored.ResourceVersion, x.s.Note && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
 	switch {
 	case x.ours(*stored):

@@ -45,7 +45,7 @@ type Options struct {
 	Certificates *Certificates
 	// Dir is where commands get a directory for each call. It is the operator's alone.
 	Dir        string
-	Supervisor *supervise.Supervisor
+	Supervisor *supervise.Launcher
 	// Schemas are those of the versions that objects are converted to.
 	Schemas *Schemas
 	Metrics *metrics.Recorder

@@ -93,7 +93,7 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 			}
 			var local, far []jobevent.Event
 			here := req // in the same place, since that is in the events
-			here.Executor, here.Apart = runner.ExecutorRunner, nil
+			here.Executor, here.JobRun = runner.ExecutorRunner, nil
 			r := runner.New(runner.Options{})
 			t.Cleanup(r.Close)
 			want, wantErr := r.Run(until(stopped), observed(here, &local))

@@ -106,7 +106,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 				must.Do(t, os.Remove(req.Content.Command.Path))
 			}
 			here := req
-			here.Dir, here.Executor, here.Apart = here.Dir+"-here", "", nil
+			here.Dir, here.Executor, here.JobRun = here.Dir+"-here", "", nil
 			var local, far asked
 			r := runner.New(runner.Options{})
 			t.Cleanup(r.Close)
@@ -245,7 +245,7 @@ func TestSession_Report(t *testing.T) {
 	id := uuid.NewString()
 	req := runner.Request{
 		ID: id, Dir: filepath.Join(t.TempDir(), id), Content: runner.Content{Command: &runner.Command{Path: "/c", Dir: "/"}},
-		Apart: &runner.Apart{Token: base64.StdEncoding.EncodeToString([]byte(id))},
+		JobRun: &runner.JobRun{Token: base64.StdEncoding.EncodeToString([]byte(id))},
 	}
 	must.Do(t, runner.CreateMirror(req))
 	s := must.Get(NewHub(unknown).Admit(req, ""))(t)

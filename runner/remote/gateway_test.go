@@ -158,7 +158,7 @@ func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
 		body := must.Get(io.ReadAll(r.Body))(t)
 		served = append(served, r.Method+" "+string(body))
 	}
-	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.Apart.Token}))(t)
+	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.JobRun.Token}))(t)
 	t.Cleanup(g.close)
 	config := must.Get(clientConfig(g.ca))(t)
 	config.ServerName = "localhost"
@@ -204,7 +204,7 @@ func TestGateway_CountsAnExecThatIsCut(t *testing.T) {
 			_, _ = io.Copy(io.Discard, rw)
 		}
 	}
-	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.Apart.Token}))(t)
+	g := must.Get(newGateway(t.Context(), Input{URL: o.url, CA: o.certificate, Token: req.JobRun.Token}))(t)
 	t.Cleanup(g.close)
 	config := must.Get(clientConfig(g.ca))(t)
 	config.ServerName = "localhost"

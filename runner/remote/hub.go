@@ -115,8 +115,8 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 		return nil, fmt.Errorf("receive the artifacts of run %s: %w", req.ID, err)
 	}
 	s := &Session{
-		Started: make(chan struct{}), Done: make(chan struct{}), Told: make(chan string, told), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, of: req.Apart.Subject, dir: dir,
-		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod, adopted: req.Apart.Adopted,
+		Started: make(chan struct{}), Done: make(chan struct{}), Told: make(chan string, told), hub: h, digest: sha256.Sum256([]byte(req.JobRun.Token)), id: req.ID, of: req.JobRun.Subject, dir: dir,
+		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod, adopted: req.JobRun.Adopted,
 	}
 	if pod != "" {
 		s.hear()

@@ -41,7 +41,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 			}
 		}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, at+"?pod="+pod+"&epoch="+s.epoch, &b)
-		r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+		r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
 		answer := httptest.NewRecorder()
 		hub.ServeHTTP(answer, r)
 		return answer.Code
@@ -85,7 +85,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	var cut bytes.Buffer
 	must.Do(t, tar.NewWriter(&cut).WriteHeader(&tar.Header{Name: "job_events/2-a.json", Typeflag: tar.TypeReg, Size: 100}))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+"?pod=this&epoch="+s.epoch, &cut)
-	r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+	r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
 	hub.ServeHTTP(httptest.NewRecorder(), r)
 	left, err := os.ReadDir(filepath.Join(req.Dir, "artifacts", req.ID, "job_events"))
 	if err != nil || len(left) != 1 {
@@ -105,7 +105,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
-	req.Apart.Adopted, req.Files = true, nil
+	req.JobRun.Adopted, req.Files = true, nil
 	must.Do(t, runner.CreateMirror(req))
 	hub := NewHub(unknown)
 	s := must.Get(hub.Admit(req, ""))(t)
@@ -119,7 +119,7 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 		{"?pod=that&epoch=of-another-operator", http.StatusConflict},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+tt.query, nil)
-		r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+		r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
 		answer := httptest.NewRecorder()
 		if hub.ServeHTTP(answer, r); answer.Code != tt.want {
 			t.Errorf("%s is answered %d, want %d", tt.query, answer.Code, tt.want)
@@ -148,7 +148,7 @@ func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
 			must.Do(t, b.add(fmt.Sprintf("%s%d-a.json", eventsDir, n), fmt.Appendf(nil, `{"event":"verbose","uuid":"%d"}`, n)))
 			must.Do(t, b.files.Close())
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+"?pod=this&epoch="+s.epoch, &b.buffer)
-			r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+			r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
 			hub.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		<-s.Told // at first

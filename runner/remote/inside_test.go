@@ -137,8 +137,8 @@ func newRequest(t *testing.T, playbook string) runner.Request {
 	id := uuid.NewString()
 	return runner.Request{
 		ID: id, Dir: filepath.Join(dir, id), Content: runner.Content{Playbook: file}, Executor: runner.ExecutorJob,
-		Apart: &runner.Apart{Token: "token-of-" + id, Server: "https://127.0.0.1:1", CA: []byte("an authority")},
-		Files: map[string][]byte{"kubeconfig": []byte("server: https://127.0.0.1:1\nca: " + base64.StdEncoding.EncodeToString([]byte("an authority")))},
+		JobRun: &runner.JobRun{Token: "token-of-" + id, Server: "https://127.0.0.1:1", CA: []byte("an authority")},
+		Files:  map[string][]byte{"kubeconfig": []byte("server: https://127.0.0.1:1\nca: " + base64.StdEncoding.EncodeToString([]byte("an authority")))},
 	}
 }
 
@@ -278,7 +278,7 @@ func TestGateway_WaitsForTheOperator(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	req := newRequest(t, "")
-	in := Input{URL: o.url, CA: o.certificate, Server: req.Apart.Server, ServerCA: req.Apart.CA}
+	in := Input{URL: o.url, CA: o.certificate, Server: req.JobRun.Server, ServerCA: req.JobRun.CA}
 	g := must.Get(newGateway(t.Context(), in))(t)
 	t.Cleanup(g.close)
 	kubeconfig := string(g.kubeconfig(req.Files["kubeconfig"], in))

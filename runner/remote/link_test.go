@@ -17,7 +17,7 @@ func TestLink_SendsALargeFileWithoutReadingItIntoMemory(t *testing.T) {
 	o.start()
 	req := newRequest(t, "")
 	s, mirror := o.admit(t, req, "")
-	in := Input{URL: o.url, CA: o.certificate, Token: req.Apart.Token, Request: request{ID: req.ID, Dir: req.Dir}}
+	in := Input{URL: o.url, CA: o.certificate, Token: req.JobRun.Token, Request: request{ID: req.ID, Dir: req.Dir}}
 	l := must.Get(newLink(in, "this", func(text string) { t.Log(text) }))(t)
 	must.Do(t, l.post(t.Context(), startPath, nothing))
 	output := make([]byte, 20<<20+1)

@@ -77,9 +77,9 @@ func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
 		Request: request{
 			ID: req.ID, Dir: req.Dir, Playbook: req.Content.Playbook, Role: req.Content.Role, Command: req.Content.Command, Cmdline: req.Cmdline, Inventory: req.Inventory,
 			ExtraVars: req.ExtraVars, Env: req.Env, Files: req.Files, Verbosity: req.Verbosity, SkipFacts: req.SkipFacts, MaxBytes: req.MaxBytes,
-			Timeout: req.Apart.Timeout,
+			Timeout: req.JobRun.Timeout,
 		},
-		URL: url, CA: ca, Token: req.Apart.Token, Server: req.Apart.Server, ServerCA: req.Apart.CA,
+		URL: url, CA: ca, Token: req.JobRun.Token, Server: req.JobRun.Server, ServerCA: req.JobRun.CA,
 	}
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)

@@ -136,7 +136,7 @@ func (g cgroup) pids() map[int]bool {
 }
 
 // kill kills everything in the group. That there is none is no error, and one
-// that refuses leaves its processes to the sweep.
+// that refuses leaves its processes to tree.kill.
 func (g cgroup) kill() {
 	if g != "" {
 		_ = os.WriteFile(g.file("cgroup.kill"), []byte("1"), 0)

@@ -37,7 +37,7 @@ func TestOwnGroup(t *testing.T) {
 }
 
 func TestCgroup_HoldsTheCommandAndGoes(t *testing.T) {
-	bothWays(t, func(t *testing.T, way string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, `cat /proc/self/cgroup; setsid nohup sleep 600 & exit 0`)
 		got, err := s.Run(t.Context(), c)
@@ -56,7 +56,7 @@ func TestCgroup_HoldsTheCommandAndGoes(t *testing.T) {
 
 // The groups that a command makes within its own go as well.
 func TestCgroup_RemovesWhatTheCommandMade(t *testing.T) {
-	bothWays(t, func(t *testing.T, way string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, `[ -z "$GROUP" ] || { mkdir -p "$GROUP/a/b" && sh -c 'echo $$ >"$GROUP/a/b/cgroup.procs"; exec env -i setsid sleep 600' & } ; sleep 0.2; exit 0`)
 		group, _ := cgroupOf(s.groups(), c.Run)

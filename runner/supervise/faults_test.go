@@ -61,7 +61,7 @@ breed & breed & breed & breed; wait %1 %2 %3; touch $DIR/ready; sleep 600`)
 
 // A process that forks and ends at once is never where it was seen.
 func TestSupervisor_CatchesWhatRunsAway(t *testing.T) {
-	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
 		script := filepath.Join(t.TempDir(), "run-away")
 		must.Do(t, os.WriteFile(script, []byte("#!/bin/sh\nsetsid \"$0\" &\n"), 0o700))
@@ -103,7 +103,7 @@ func TestSupervisor_RunsAreTheFirstToGoAndTheLastToCome(t *testing.T) {
 }
 
 func TestSupervisor_CollectsNoZombies(t *testing.T) {
-	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, `echo $$ > $DIR/pid; i=0; while [ $i -lt 100 ]; do (setsid sleep 0.1 &); i=$((i+1)); done
 touch $DIR/ready; while ! [ -e $DIR/end ]; do sleep 0.01; done`)

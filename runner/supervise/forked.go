@@ -66,7 +66,7 @@ type forkAnswer struct {
 // connection; then the head's end is the end, and what it has left is killed
 // from here.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
-	group, _ := newCgroup(c.groups, c.Run) // where there is none, the sweep does without
+	group, _ := newCgroup(c.groups, c.Run) // without one, tree.kill finds the processes through /proc
 	f, err := fork(c, out, group)
 	if err != nil {
 		_ = group.remove()

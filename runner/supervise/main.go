@@ -32,15 +32,15 @@ const Argument = "rolewright-supervise"
 // their paths, as soon as those that they import are (https://go.dev/ref/spec#Program_initialization).
 func init() { //nolint:gochecknoinits // see above
 	if len(os.Args) == 2 && os.Args[1] == Argument {
-		os.Exit(supervisingProcess(os.Stdin, os.Stderr)) //nolint:forbidigo // this is the main of that process
+		os.Exit(superviseMain(os.Stdin, os.Stderr)) //nolint:forbidigo // this is the main of that process
 	}
 }
 
-// supervisingProcess is its main: it reads a command from stdin, runs it, and
+// superviseMain is its main: it reads a command from stdin, runs it, and
 // writes its record when nothing of it is left. The command is stopped when the
 // process that gave it says so, says nothing for five seconds (but for a service), or ends, and by
 // SIGTERM, SIGINT and SIGHUP. It returns the exit code.
-func supervisingProcess(stdin *os.File, stderr io.Writer) int {
+func superviseMain(stdin *os.File, stderr io.Writer) int {
 	// The command is to be told of the death of this process, which is that of
 	// the thread which starts it; and orphans of the tree come here.
 	runtime.LockOSThread()

@@ -54,7 +54,7 @@ const (
 	recordLimit = 1 << 20
 )
 
-// ReadExit returns what [Supervisor.Run] has returned of a command, or would have,
+// ReadExit returns what [Launcher.Run] has returned of a command, or would have,
 // by the command's Record. The error is [os.ErrNotExist] if there is none.
 func ReadExit(path string) (Exit, error) {
 	r, err := readRecord(path)

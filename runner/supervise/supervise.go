@@ -7,7 +7,7 @@
 // environment; it is identified by pid and start time, and signalled through a
 // pidfd, so that a recycled pid never costs a stranger its life.
 //
-// A [Supervisor] runs a command under a process of its own, which ends the tree
+// A [Launcher] runs a command under a process of its own, which ends the tree
 // when this process dies or freezes, and to which the orphans of the tree come.
 // Without one, a process escapes that clears its environment and loses its
 // parents between two samples.
@@ -219,7 +219,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	}
 
 	var stopped atomic.Bool
-	// Where there is no group, the sweep does without.
+	// Without a group, tree.kill finds the processes through /proc.
 	group, _ := newCgroup(c.groups, c.Run)
 	cmd, err := c.start(ctx, files, group, &stopped)
 	if err != nil && group != "" && ctx.Err() == nil {

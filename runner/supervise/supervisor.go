@@ -18,10 +18,10 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Supervisor runs commands, each under a process of its own: a command ends
+// Launcher runs commands, each under a process of its own: a command ends
 // with this process then, however this process ends. It is safe for concurrent
 // use.
-type Supervisor struct {
+type Launcher struct {
 	argv []string
 	// groups is the directory in which commands get control groups; empty if
 	// they get none.
@@ -31,17 +31,17 @@ type Supervisor struct {
 	closed bool
 	// spare waits for an order, so that the next command does not wait for a
 	// process to start; expiry ends it.
-	spare     *supervising
+	spare     *supervisorProcess
 	expiry    *time.Timer
 	preparing sync.WaitGroup
 }
 
-// NewSupervisor returns a Supervisor whose processes are this program, whatever has become of its file since it was started.
-func NewSupervisor() *Supervisor {
-	return &Supervisor{argv: []string{"/proc/self/exe", Argument}, groups: sync.OnceValue(func() string {
+// NewLauncher returns a Launcher whose processes are this program, whatever has become of its file since it was started.
+func NewLauncher() *Launcher {
+	return &Launcher{argv: []string{"/proc/self/exe", Argument}, groups: sync.OnceValue(func() string {
 		dir, err := delegated()
 		if err != nil {
-			return "" // the sweep does without
+			return "" // tree.kill finds the processes through /proc
 		}
 		return dir
 	})}
@@ -53,7 +53,7 @@ const spareLife = time.Minute
 
 // Close ends the process that waits for an order, if there is one. No command
 // is run after it.
-func (s *Supervisor) Close() {
+func (s *Launcher) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Supervisor) Close() {
 }
 
 // discard ends the spare process.
-func (s *Supervisor) discard() {
+func (s *Launcher) discard() {
 	if p := s.takeSpare(); p != nil {
 		p.kill()
 		_ = p.stdin.Close()
@@ -70,7 +70,7 @@ func (s *Supervisor) discard() {
 }
 
 // takeSpare is the spare process, which is it no more; nil if there is none.
-func (s *Supervisor) takeSpare() *supervising {
+func (s *Launcher) takeSpare() *supervisorProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.spare
@@ -82,7 +82,7 @@ func (s *Supervisor) takeSpare() *supervising {
 }
 
 // prepare starts the spare process. It waits for nothing.
-func (s *Supervisor) prepare() {
+func (s *Launcher) prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -106,8 +106,8 @@ func (s *Supervisor) prepare() {
 	})
 }
 
-// take is a process that waits for an order.
-func (s *Supervisor) take() (*supervising, error) {
+// take returns a supervisor that waits for an order.
+func (s *Launcher) take() (*supervisorProcess, error) {
 	if p := s.takeSpare(); p != nil {
 		select {
 		case <-p.ended:
@@ -156,7 +156,7 @@ type order struct {
 //
 // A supervising process that dies leaves nothing behind either: its tree is
 // killed from here, and the exit says SIGKILL.
-func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
+func (s *Launcher) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
 	}
@@ -192,7 +192,7 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 }
 
 // abandoned ends what a supervising process has left that has written no record, or none that counts.
-func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command) (Exit, error) {
+func (s *Launcher) abandoned(ctx context.Context, p *supervisorProcess, c Command) (Exit, error) {
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
 	t.group, _ = cgroupOf(c.groups, c.Run)
@@ -206,7 +206,7 @@ func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command) (
 // Reap kills what is left of a command that another process has run on this
 // machine, and returns when nothing is. Of the command, it is enough to know
 // Cookie and Run.
-func (s *Supervisor) Reap(c Command) error {
+func (s *Launcher) Reap(c Command) error {
 	t := newOrphans(c.Cookie)
 	t.group, _ = cgroupOf(s.groups(), c.Run)
 	killed, err := t.kill()
@@ -214,8 +214,8 @@ func (s *Supervisor) Reap(c Command) error {
 	return err
 }
 
-// supervising is a supervising process.
-type supervising struct {
+// supervisorProcess is a supervisor.
+type supervisorProcess struct {
 	cmd   *exec.Cmd
 	stdin *os.File
 	ended chan struct{}
@@ -225,7 +225,7 @@ type supervising struct {
 }
 
 // start starts a supervising process, which then waits for an order.
-func (s *Supervisor) start() (*supervising, error) {
+func (s *Launcher) start() (*supervisorProcess, error) {
 	// A socket: a pipe could be written to by any process of this user, through /proc/PID/fd.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *Supervisor) start() (*supervising, error) {
 	}
 	theirs, ours := os.NewFile(uintptr(pair[0]), "orders"), os.NewFile(uintptr(pair[1]), "orders")
 	defer theirs.Close()
-	p := &supervising{stdin: ours, ended: make(chan struct{})}
+	p := &supervisorProcess{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
 		Env:         environ(), // the command's is in the order
@@ -271,7 +271,7 @@ func environ() []string {
 }
 
 // order tells the process what to run.
-func (p *supervising) order(c Command) error {
+func (p *supervisorProcess) order(c Command) error {
 	line, err := json.Marshal(order{Command: c, Parent: os.Getpid(), Groups: c.groups, Nicer: lessUrgent()})
 	if err == nil {
 		_, err = p.stdin.Write(append(line, '\n'))
@@ -285,7 +285,7 @@ func (p *supervising) order(c Command) error {
 
 // keep gives signs of life, but for a service, until the process has ended, and tells it to stop
 // when ctx does.
-func (p *supervising) keep(ctx context.Context, c Command) {
+func (p *supervisorProcess) keep(ctx context.Context, c Command) {
 	defer p.stdin.Close()
 	var beat <-chan time.Time
 	if !c.Service {
@@ -317,7 +317,7 @@ func (p *supervising) keep(ctx context.Context, c Command) {
 }
 
 // kill ends the supervising process itself, and waits for it.
-func (p *supervising) kill() {
+func (p *supervisorProcess) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }

@@ -22,9 +22,9 @@ import (
 )
 
 // supervisor runs commands under a supervising process, which is this binary.
-func supervisor(t testing.TB) *Supervisor {
+func supervisor(t testing.TB) *Launcher {
 	t.Helper()
-	s := NewSupervisor()
+	s := NewLauncher()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -45,7 +45,7 @@ func operate() int {
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
 		return 2
 	}
-	s := NewSupervisor()
+	s := NewLauncher()
 	if os.Args[2] == sweeping {
 		s.groups = func() string { return "" }
 	}
@@ -65,7 +65,7 @@ const (
 
 // bothWays does a test with control groups and without. Where there are none to
 // be had, it says so.
-func bothWays(t *testing.T, test func(t *testing.T, way string, s *Supervisor)) {
+func bothWays(t *testing.T, test func(t *testing.T, way string, s *Launcher)) {
 	t.Helper()
 	t.Run(sweeping, func(t *testing.T) {
 		t.Parallel()
@@ -144,7 +144,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 		"a daemon without environment": {`env -i setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+			bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 				t.Helper()
 				c := recorded(t, tt.script)
 				got := must.Get(s.Run(t.Context(), c))(t)
@@ -163,7 +163,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 }
 
 func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
-	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, familyOfAll)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +192,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 		"frozen": {unix.SIGSTOP, ReasonSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+			bothWays(t, func(t *testing.T, way string, _ *Launcher) {
 				t.Helper()
 				c := recorded(t, familyOfAll)
 				p := operator(t, way, c)
@@ -216,7 +216,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 // The signs of life that came while the supervising process was stopped, by an overloaded machine for one, count.
 func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 	parts.Time(t)
-	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, fmt.Sprintf(`kill -STOP $PPID; sleep %.0f; kill -CONT $PPID; sleep 1; exit 3`, (silence+2*heartbeat).Seconds()))
 		got, err := s.Run(t.Context(), c)
@@ -229,7 +229,7 @@ func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 // What does nothing by itself needs no sign of life: only the end of the operator ends it.
 func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 	parts.Time(t)
-	bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+	bothWays(t, func(t *testing.T, way string, _ *Launcher) {
 		t.Helper()
 		c := recorded(t, familyOfAll)
 		c.Service = true
@@ -259,7 +259,7 @@ func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 // A grace that is longer than an operator may be thought dead is not for a command whose
 // operator is gone.
 func TestSupervisor_ALongGraceEndsWithTheOperator(t *testing.T) {
-	bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+	bothWays(t, func(t *testing.T, way string, _ *Launcher) {
 		t.Helper()
 		c := recorded(t, `trap "" TERM INT; touch $DIR/ready; while :; do sleep 1; done`)
 		c.Grace = time.Hour
@@ -281,7 +281,7 @@ func supervisingPID(t *testing.T, c Command) int {
 }
 
 func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
-	bothWays(t, func(t *testing.T, way string, s *Supervisor) {
+	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, familyOfAll)
 		go func() {

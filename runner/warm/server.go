@@ -270,7 +270,7 @@ func (s *server) environ(of []string, without string) []string {
 // run runs the server until it ends or ctx does, and nothing is left of it.
 func (s *server) run(ctx context.Context, opts Options, python string) error {
 	cookie := "ROLEWRIGHT_RUN=" + ServerPrefix + rand.Text()
-	supervisor := supervise.NewSupervisor()
+	supervisor := supervise.NewLauncher()
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:    python,

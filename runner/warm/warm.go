@@ -254,7 +254,7 @@ func (p *Pool) await(n int) {
 // the server. It waits for half a minute at most, or until ctx ends. It is called before Release.
 func (l *Lease) Lost(ctx context.Context) bool { return l.server.lost(ctx) }
 
-// Release gives the lease back, with what supervise.Supervisor.Run has returned
+// Release gives the lease back, with what supervise.Launcher.Run has returned
 // of the run. A server that could not start it ([supervise.ErrServer]) is
 // replaced; one is known to work when a run of it has ended by itself.
 func (l *Lease) Release(exit supervise.Exit, err error) {
