@@ -3,12 +3,10 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -58,15 +56,5 @@ func TestFlagReference_IsInStepWithTheFlags(t *testing.T) {
 // checkPage compares a page of the reference with what it is to be, and writes it with -update.
 func checkPage(t *testing.T, name, want string) {
 	t.Helper()
-	page := filepath.Join("..", "..", "docs", "reference", name)
-	if *update {
-		must.Do(t, os.WriteFile(page, []byte(want), 0o644))
-	}
-	have, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatalf("%v; write it with -update", err)
-	}
-	if diff := cmp.Diff(string(have), want); diff != "" {
-		t.Errorf("the page is not what the code says; write it with -update (-page +code):\n%s", diff)
-	}
+	must.Golden(t, *update, filepath.Join("..", "..", "docs", "reference", name), want)
 }

@@ -93,15 +93,7 @@ func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := stdout + "\n# stderr\n" + stderr
-			golden := filepath.Join(project, "golden", name+".yaml")
-			if *update {
-				must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatalf("%v; write it with -update", err)
-			}
-			must.Be(t, "what was got", string(want), got)
+			must.Golden(t, *update, filepath.Join(project, "golden", name+".yaml"), got)
 		})
 	}
 }

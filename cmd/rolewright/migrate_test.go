@@ -206,7 +206,7 @@ func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 				t.Errorf("it is not taken back:\n%s", out)
 			}
 			first, _, _ := strings.Cut(after, "\n")
-			checkGolden(t, filepath.Join(here, name+".txt"), report+"\n# apply --level safe\n"+planned+"\n"+diff+"\n# report afterwards\n"+first+"\n"+
+			must.Golden(t, *update, filepath.Join(here, name+".txt"), report+"\n# apply --level safe\n"+planned+"\n"+diff+"\n# report afterwards\n"+first+"\n"+
 				strings.Join(headOfDifference.FindAllString(after, -1), "\n")+"\n")
 		})
 	}
@@ -224,20 +224,6 @@ func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 // withoutIndex is a diff of git in the form of diff -u: without what git says beside.
 func withoutIndex(diff string) string {
 	return regexp.MustCompile(`(?m)^(?:diff|index) .*\n|(^@@ .* @@).*`).ReplaceAllString(diff, "$1")
-}
-
-func checkGolden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; write it with -update", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("another output; write it with -update if it is meant (-file +now):\n%s", diff)
-	}
 }
 
 func TestMigrateApply_RefusesAndTakesBack(t *testing.T) {

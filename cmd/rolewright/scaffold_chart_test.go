@@ -64,7 +64,7 @@ func TestScaffold_OfAChart(t *testing.T) {
 		text := must.Get(os.ReadFile(path))(t)
 		got.WriteString("-- " + path + " --\n" + string(text))
 	}
-	checkGolden(t, golden, got.String())
+	must.Golden(t, *update, golden, got.String())
 	for _, path := range []string{"roles", "playbooks", "molecule", "requirements.yml"} {
 		if exists(path) {
 			t.Errorf("there is %s", path)

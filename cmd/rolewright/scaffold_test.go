@@ -77,16 +77,7 @@ func TestScaffold_Golden(t *testing.T) {
 	if diff := cmp.Diff(got, treeText(t, ".")); diff != "" {
 		t.Errorf("called again, the commands change (-before +after):\n%s", diff)
 	}
-	if *update {
-		must.Do(t, os.WriteFile(golden, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatalf("%v; write it with -update", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the project is another one; write the golden file with -update (-golden +got):\n%s", diff)
-	}
+	must.Golden(t, *update, golden, got)
 }
 
 // Bad input is named with what to do, and nothing is written.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,8 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
+
+var update = flag.Bool("update", false, "write the golden files")
 
 // jsonLog is the operator's logger, without times and stacks.
 func jsonLog(out *Output) logr.Logger {
@@ -48,7 +51,7 @@ func captured(t *testing.T) []jobevent.Event {
 const gvk = "cache.example.com/v1, Kind=Memcached"
 
 // TestLogger_RealRun compares the whole log of a real run with what it should
-// be. UPDATE_GOLDEN=1 writes the files again; read the difference.
+// be. go test -update writes the files again; read the difference.
 func TestLogger_RealRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts      Options
@@ -76,12 +79,7 @@ func TestLogger_RealRun(t *testing.T) {
 			must.Do(t, os.WriteFile(path, []byte(stdout.String()), 0o600))
 			l.Finish(summary, filepath.Dir(path), "stdout")
 
-			golden := filepath.Join("testdata", name+".golden")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				must.Do(t, os.WriteFile(golden, got.Bytes(), 0o600))
-			}
-			want := must.Get(os.ReadFile(golden))(t)
-			must.Be(t, "log", string(want), got.String())
+			must.Golden(t, *update, filepath.Join("testdata", name+".golden"), got.String())
 		})
 	}
 }

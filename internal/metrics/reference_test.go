@@ -3,13 +3,11 @@ package metrics
 import (
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -48,15 +46,5 @@ func TestMetricsReference_IsInStepWithTheRegistry(t *testing.T) {
 	if found != len(all) {
 		t.Errorf("%d metrics have values, of %d: recordAll forgets some", found, len(all))
 	}
-	page := filepath.Join("..", "..", "docs", "reference", "metrics.md")
-	if *update {
-		must.Do(t, os.WriteFile(page, []byte(want), 0o644))
-	}
-	have, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatalf("%v; write it with -update", err)
-	}
-	if diff := cmp.Diff(string(have), want); diff != "" {
-		t.Errorf("the page is not what the registry says; write it with -update (-page +registry):\n%s", diff)
-	}
+	must.Golden(t, *update, filepath.Join("..", "..", "docs", "reference", "metrics.md"), want)
 }

@@ -48,13 +48,7 @@ func TestBuiltin_IsWhatAnAPIServerTells(t *testing.T) {
 		text.WriteString("\n" + string(line))
 	}
 	text.WriteString("\n]\n")
-	if *update {
-		must.Do(t, os.WriteFile("kinds.json", []byte(text.String()), 0o644))
-	}
-	have := must.Get(os.ReadFile("kinds.json"))(t)
-	if diff := godiff.Diff(string(have), text.String()); diff != "" {
-		t.Errorf("the table is not what the API server tells; write it with -update (-table +server):\n%s", diff)
-	}
+	must.Golden(t, *update, "kinds.json", text.String())
 }
 
 func TestCatalog_FindsAKindByItsNames(t *testing.T) {

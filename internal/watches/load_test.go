@@ -114,7 +114,7 @@ func TestLoad_Documents(t *testing.T) {
 				}
 			}
 			watches := must.Get(json.MarshalIndent(list, "", "  "))(t)
-			golden(t, name, strings.Join(got.problems, "\n")+"\n\n"+strings.ReplaceAll(string(watches), dir, "DIR")+"\n")
+			must.Golden(t, *updateFlag(), "testdata/"+name+".golden", strings.Join(got.problems, "\n")+"\n\n"+strings.ReplaceAll(string(watches), dir, "DIR")+"\n")
 		})
 	}
 }
@@ -139,18 +139,6 @@ func beside(value, other any) any {
 		}
 	}
 	return out
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := "testdata/" + name + ".golden"
-	if *updateFlag() {
-		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want := must.Get(os.ReadFile(path))(t)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differs from %s (-want +got); go test -update writes it:\n%s", path, diff)
-	}
 }
 
 // watch is a minimal valid watch with more lines.

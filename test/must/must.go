@@ -37,6 +37,21 @@ func Write(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
+// Golden fails the test, which goes on, unless a file has the text got, and shows how they differ. With update the file gets it.
+func Golden(t testing.TB, update bool, path, got string) {
+	t.Helper()
+	if update {
+		Do(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; write it with -update", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s is not what is made now; if that is meant, write it with -update (-file +now):\n%s", path, diff)
+	}
+}
+
 // Be fails the test, which goes on, unless got is what is wanted, and shows how they differ.
 func Be(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
