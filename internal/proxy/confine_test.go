@@ -88,7 +88,7 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 			if passed := len(api.seen()) > before; passed && !want {
 				t.Errorf("%s %s, ownNamespaceOnly %t, was passed on", tt.method, tt.path, only)
 			}
-			if only && !want && tt.anyway && !strings.Contains(string(body), "ownNamespaceOnly") {
+			if only && !want && tt.anyway && !strings.Contains(body, "ownNamespaceOnly") {
 				t.Errorf("%s %s: the refusal does not say why: %s", tt.method, tt.path, body)
 			}
 		}
