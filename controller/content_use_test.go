@@ -101,7 +101,7 @@ func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, before, log := prometheus.NewRegistry(), make(chan struct{}), &strings.Builder{}
 		k := &kind{
-			watch: watches.Watch{GVK: schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Busy"}}, after: []former{{ended: before}},
+			watch: watches.Watch{GVK: schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Busy"}}, after: []<-chan struct{}{before},
 			opts: &Options{Metrics: must.Get(metrics.New(reg))(t)},
 			log:  funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{}),
 		}

@@ -50,7 +50,7 @@ type kind struct {
 	stopped context.Context // it is the kind's own end
 	stop    context.CancelCauseFunc
 	ended   chan struct{}
-	after   []former
+	after   []<-chan struct{}
 	// leaving ends when the operator stops, or leave is called: runs as Jobs are left to another operator then.
 	leaving context.Context // it is the kind's own
 	leave   context.CancelFunc

@@ -83,7 +83,7 @@ func (s *Set) replace(shard *Shard, kinds, added []*kind) {
 		case !slices.Contains(kinds, k):
 			k.stop(errReplaced)
 			stopped = append(stopped, k)
-			s.ending[at] = append(slices.DeleteFunc(s.ending[at], func(is former) bool { return closed(is.ended) }), k.former())
+			s.ending[at] = append(slices.DeleteFunc(s.ending[at], closed), k.ended)
 			if shard == nil || len(kinds) > 0 { // else the whole shard is given up
 				k.log.Info("Stopped the former watch of a kind", "gvk", k.watch.GVK.String())
 			}
@@ -120,9 +120,9 @@ func (k *kind) awaitBefore() {
 	}
 	k.opts.Metrics.KindReady(k.watch.GVK, false)
 	idle := time.After(time.Second) // by then what is idle has ended
-	for _, before := range k.after {
+	for _, ended := range k.after {
 		select {
-		case <-before.ended:
+		case <-ended:
 			continue
 		case <-idle:
 		}
@@ -130,8 +130,8 @@ func (k *kind) awaitBefore() {
 			"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
 		break
 	}
-	for _, before := range k.after {
-		<-before.ended
+	for _, ended := range k.after {
+		<-ended
 	}
 }
 

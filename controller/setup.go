@@ -60,7 +60,7 @@ type Set struct {
 
 	mu     sync.Mutex
 	kinds  []*kind
-	ending map[ofShard][]former // the kinds that were stopped, until the next are
+	ending map[ofShard][]<-chan struct{} // the kinds that were stopped, until the next are
 	// watchers are the watches of each kind.
 	watchers map[*Shard]map[schema.GroupKind]*watchers
 	closed   bool
@@ -96,7 +96,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	set := &Set{
 		mgr: mgr, opts: &opts, store: store, encrypted: vault.New(opts.AnsibleArgs, os.LookupEnv), log: log,
 		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
-		ending: map[ofShard][]former{}, watchers: map[*Shard]map[schema.GroupKind]*watchers{},
+		ending: map[ofShard][]<-chan struct{}{}, watchers: map[*Shard]map[schema.GroupKind]*watchers{},
 		firstLists: semaphore.NewWeighted(firstLists),
 	}
 	if !opts.Sharded {

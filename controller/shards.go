@@ -56,7 +56,7 @@ func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error
 	s.shards = slices.DeleteFunc(s.shards, func(is *Shard) bool { return is == shard })
 	err = s.serve(shard, nil)
 	delete(s.watchers, shard)
-	maps.DeleteFunc(s.ending, func(of ofShard, _ []former) bool { return of.shard == shard })
+	maps.DeleteFunc(s.ending, func(of ofShard, _ []<-chan struct{}) bool { return of.shard == shard })
 	return left, err
 }
 
@@ -64,31 +64,25 @@ func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error
 // served before watches.yaml changed, whose runs may still be in progress. The caller holds change.
 func (s *Set) left(shard *Shard) func(context.Context) error {
 	of := slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
-	var before []former
-	for at, is := range s.ending {
+	var ended, apart []<-chan struct{}
+	for at, before := range s.ending {
 		if at.shard == shard {
-			before = append(before, is...)
+			ended = append(ended, before...)
+		}
+	}
+	for _, k := range of {
+		if r := k.reconciler(); k.watch.Executor == watches.ExecutorJob && r != nil && r.writesStatus() {
+			apart = append(apart, k.ended)
+		} else {
+			ended = append(ended, k.ended)
 		}
 	}
 	return func(ctx context.Context) error {
-		var ended, apart []<-chan struct{}
-		var leave []context.CancelFunc
-		all := slices.Clone(before)
-		for _, k := range of {
-			all = append(all, k.former())
-		}
-		for _, is := range all {
-			if is.leave == nil {
-				ended = append(ended, is.ended)
-			} else {
-				apart, leave = append(apart, is.ended), append(leave, is.leave)
-			}
-		}
 		if err := awaitAll(ctx, ended); err != nil {
 			return err
 		}
-		for _, leave := range leave { // none before: until another one holds the shard, no one answers them
-			leave()
+		for _, k := range of { // none before: until another one holds the shard, no one answers them
+			k.leave()
 		}
 		if err := awaitAll(ctx, apart); err != nil {
 			return err
@@ -98,22 +92,6 @@ func (s *Set) left(shard *Shard) func(context.Context) error {
 		}
 		return nil
 	}
-}
-
-// former is what is waited for of a kind that was stopped: not the kind, with all that it knows of objects.
-type former struct {
-	ended <-chan struct{}
-	// leave has the runs left to another replica that a status names and that go on in Pods of their own; nil for other runs.
-	leave context.CancelFunc
-}
-
-// former is called after stop. A kind that was not served yet has no runs, and waits for those of the one before.
-func (k *kind) former() former {
-	is := former{ended: k.ended}
-	if r := k.reconciler(); r == nil || k.watch.Executor == watches.ExecutorJob && r.writesStatus() {
-		is.leave = k.leave
-	}
-	return is
 }
 
 // awaitAll waits until all have ended, or ctx has.

@@ -55,35 +55,6 @@ func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	}
 }
 
-// So do its runs in Pods of their own as others: they are left to who holds the shard next.
-func TestRelease_LeavesRunsInPodsOfAFormerWatch(t *testing.T) {
-	t.Parallel()
-	cfg, c, gvk, ns := installed(t)
-	w := watchOf(gvk)
-	w.Executor = watches.ExecutorJob
-	changed := w
-	changed.Job = []byte("{}")
-	begun := make(chan struct{}, 3) // the first object runs again with the other
-	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		begun <- struct{}{}
-		<-ctx.Done()
-		return runner.Result{ID: req.ID}, runner.ErrHandedOver
-	}}
-	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{w}})
-	for name, now := range map[string][]watches.Watch{"removed": nil, "changed": {changed}} {
-		shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
-		must.Do(t, o.set.Watch([]watches.Watch{w}, nil))
-		must.Do(t, o.set.Hold(shard))
-		create(t, c, object(gvk, ns, name, map[string]any{}))
-		<-begun
-		must.Do(t, o.set.Watch(now, nil))
-		left := must.Get(o.set.Release(shard))(t)
-		patience, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		must.Do(t, left(patience))
-	}
-}
-
 // A run of a shard that is given up is stopped when its object is deleted.
 func TestRelease_RunsFollowTheirObjects(t *testing.T) {
 	t.Parallel()
