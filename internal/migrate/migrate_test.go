@@ -172,11 +172,17 @@ func TestReport_KnowsPlurals(t *testing.T) {
 
 // Tasks of ansible-operator read objects by their names with permissions to list only.
 func TestReport_ListWithoutGet(t *testing.T) {
-	for verbs, want := range map[string]bool{"[list, watch]": true, "[list, get]": false, `["*"]`: false, "[create]": false} {
+	for rules, want := range map[string]bool{
+		"{apiGroups: [''], resources: [secrets], verbs: [list, watch]}": true, "{apiGroups: [''], resources: [secrets], verbs: [list, get]}": false,
+		"{apiGroups: [''], resources: [secrets], verbs: ['*']}": false, "{apiGroups: [''], resources: [secrets], verbs: [create]}": false,
+		"{apiGroups: [''], resources: [pods], verbs: [list]}, {apiGroups: [''], resources: ['*'], verbs: [get]}":                      false,
+		"{apiGroups: [''], resources: [pods, secrets], verbs: [list]}, {apiGroups: [''], resources: [pods], verbs: [get]}":            true,
+		"{apiGroups: [''], resources: [pods], verbs: [list]}, {apiGroups: [''], resources: [pods], resourceNames: [a], verbs: [get]}": true,
+	} {
 		r := newReporter(known())
-		r.manifests("kind: ClusterRole\nrules: [{apiGroups: [''], resources: [secrets], verbs: " + verbs + "}]\n")
+		r.manifests("kind: ClusterRole\nrules: [" + rules + "]\n")
 		if got := slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.Rule == noGet && d.Level == DropIn }); got != want {
-			t.Errorf("%s: found %v", verbs, got)
+			t.Errorf("%s: found %v", rules, got)
 		}
 	}
 }

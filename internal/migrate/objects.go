@@ -137,11 +137,29 @@ func verbWithout(verbs *yaml.Node, verb, other string) int {
 	return slices.IndexFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == verb })
 }
 
+// granted is true if other rules of a role together have the verb for all that a rule is about.
+func granted(rules, rule *yaml.Node, verb string) bool {
+	has := func(list *yaml.Node, value string) bool {
+		return slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return n.Value == value || n.Value == "*" })
+	}
+	for _, group := range child(rule, "apiGroups").Content {
+		for _, res := range child(rule, "resources").Content {
+			if !slices.ContainsFunc(rules.Content, func(other *yaml.Node) bool {
+				return other != rule && has(child(other, "verbs"), verb) && len(child(other, "resourceNames").Content) == 0 &&
+					has(child(other, "apiGroups"), group.Value) && has(child(other, "resources"), res.Value)
+			}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // permissions compares rules of a role.
 func (r *reporter) permissions(text string, rules *yaml.Node) {
 	for _, rule := range rules.Content {
 		verbs := child(rule, "verbs")
-		if at := verbWithout(verbs, "list", "get"); at >= 0 {
+		if at := verbWithout(verbs, "list", "get"); at >= 0 && !granted(rules, rule, "get") {
 			r.change(r.add(noGet, verbs.Content[at].Line, "list without get"), DropIn, text, itemAfter(text, verbs, at, "get"))
 		}
 		at := verbWithout(verbs, "update", "patch")
