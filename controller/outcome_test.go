@@ -181,6 +181,21 @@ func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
 	}
 }
 
+// A role that has its own requests cut each time does not keep its failure from counting.
+func TestOutcome_OfRequestsThatAreCutAgain(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now}
+	m := &memory{}
+	var got []status.Result
+	for range 3 {
+		s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("%w: 1 of its requests", runner.ErrUnanswered)}
+		run := r.endedRun(s)
+		m.last = &run
+		got = append(got, run.Result)
+	}
+	must.Be(t, "results", []status.Result{status.Interrupted, status.Failed, status.Interrupted}, got)
+}
+
 // reasonsOf are the constants of a type in a file.
 func reasonsOf(t *testing.T, file, kind string) []string {
 	t.Helper()

@@ -23,6 +23,10 @@ const ExecutorJob Executor = "job"
 // It says nothing of the content.
 var ErrCluster = errors.New("the cluster has ended the run")
 
+// ErrUnanswered is an [ErrCluster] of a run that has not succeeded, and some of whose requests to the API server had no
+// answer, or whose connections were cut. The result that is returned with it is whole.
+var ErrUnanswered = fmt.Errorf("%w: the operator could not be reached", ErrCluster)
+
 // ErrPod is wrapped by the error of a run whose Pod was made and could not begin it: its image lacks
 // something, for instance.
 var ErrPod = errors.New("the Pod of the run could not begin it")
@@ -217,7 +221,7 @@ func Mirrored(ctx context.Context, req Request, told <-chan string, done <-chan 
 	err = o.err()
 	if err == nil && o.Cut > 0 && !res.proved() {
 		// What the role made of it is not its failure.
-		err = fmt.Errorf("%w: %d of its requests had no answer, since the operator could not be reached", ErrCluster, o.Cut)
+		err = fmt.Errorf("%w: %d of its requests had no answer, or were cut", ErrUnanswered, o.Cut)
 	}
 	return res, err
 }

@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // line is a connection to the operator below TLS. It notes its end: TLS that was ended in order is read no further, but net/http takes
@@ -61,8 +64,21 @@ type countedTunnel struct {
 func (g *gateway) countTunnel(r *http.Response) {
 	waits, _ := r.Request.Context().Value(waitingKey{}).(*waiting)
 	if is, ok := r.Body.(tunnel); ok && waits != nil && waits.line != nil {
+		if conn, ok := waits.line.Conn.(syscall.Conn); ok {
+			waitForReader(conn)
+		}
 		r.Body = &countedTunnel{is, g, waits.line}
 	}
+}
+
+// waitForReader takes off the limit that [endUnanswered] has set: a command that reads nothing for a while, such as a database
+// with a long statement, is no machine that is gone.
+func waitForReader(c syscall.Conn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0) })
 }
 
 // Read implements [io.Reader].
