@@ -60,20 +60,21 @@ func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
 		return runEnded, nil
 	}
-	moved := handedOver && closed(s.life.replaced) // to another replica, and this process goes on
+	// moved is true if the run goes to another replica, and this process keeps its Lease until that is done.
+	moved := func() bool { return handedOver && closed(s.life.replaced) && r.set.runs.Err() == nil }
 	if handedOver && s.access != nil {
 		patience := 5 * time.Second
-		if moved {
+		if moved() {
 			patience = time.Minute
 		}
 		s.access.Leave(patience)
 	}
 	r.dismiss(s)
-	if moved { // or its disk would keep, and not count, what the next one gets from the Pod from the first event on
+	if moved() { // or its disk would keep, and not count, what the next one gets from the Pod from the first event on
 		r.store.Leave(s.uid(), s.runID)
 	}
 	s.memory.lost = &s.active
-	s.recording.Drop()
+	s.recording.Drop(handedOver)
 	if errors.Is(s.err, runner.ErrNoSpace) {
 		r.store.MakeRoom() // for the next look
 	}

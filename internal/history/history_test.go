@@ -288,7 +288,7 @@ func TestRecorder(t *testing.T) {
 	}
 	must.Be(t, "events", []EventKind{RunStarted, TaskEnded, Wrote, TaskEnded, Wrote, RunEnded}, kinds)
 	must.Be(t, "all of them", true, ok)
-	r.Begin(Run{Brief: Brief{ID: "goes on"}}).Drop()
+	r.Begin(Run{Brief: Brief{ID: "goes on"}}).Drop(true)
 	rest, _, _ := r.Events(r.Cursor() - 1)
 	must.Be(t, "what tells of a run that goes on", RunLeft, rest[0].Kind)
 	rest, _, _ = r.Events(from + 5)

@@ -32,7 +32,7 @@ const (
 	TaskEnded  EventKind = "task"
 	Wrote      EventKind = "write"
 	RunEnded   EventKind = "run-ended"
-	// RunLeft is the last event of a run that goes on: another process records it, or this one later.
+	// RunLeft is the last event of a run that goes on, and that another process records.
 	RunLeft EventKind = "run-left"
 )
 
@@ -214,8 +214,9 @@ func (x *Recording) End(finish func(*Run)) {
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
 }
 
-// Drop records nothing of the run: it goes on, and another process records it. Who follows it here is told so, since no end comes.
-func (x *Recording) Drop() {
+// Drop records nothing of the run, which goes on. With left, another process records it: those who follow the run here are told
+// so, since no end comes. Else this process follows it again.
+func (x *Recording) Drop(left bool) {
 	if x == nil {
 		return
 	}
@@ -226,7 +227,9 @@ func (x *Recording) Drop() {
 		if x.observed != nil {
 			x.observed.End(x.run)
 		}
-		x.r.tell(Event{Kind: RunLeft, Run: x.run.Brief})
+		if left {
+			x.r.tell(Event{Kind: RunLeft, Run: x.run.Brief})
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func TestTracer_ARunThatGoesOn(t *testing.T) {
 	recording := history.NewRecorder(nil, tracer).Begin(history.Run{
 		Brief: history.Brief{ID: "1", Started: began, Object: history.Object{Kind: "Tea"}}, Due: began, Prepared: began,
 	})
-	recording.Drop()
+	recording.Drop(true)
 	must.Do(t, tracer.provider.ForceFlush(t.Context()))
 	for _, span := range spans.GetSpans().Snapshots() {
 		if span.Status().Code == codes.Error || span.EndTime().Before(began) || span.Name() == "finalizing" {

@@ -122,12 +122,12 @@ if (changes) {
   const say = (text) => {
     status.textContent = text;
     if (text || !runs.size) return;
-    const a = make("a", `${runs.size} runs have begun or ended. Show them.`);
+    const a = make("a", `${runs.size} runs have begun, ended or gone to another replica. Show them.`);
     a.href = location.href;
     status.append(a);
   };
   const changed = (e) => { runs.add(e.run.id); say(""); };
-  follow(changes.dataset.changes, say, { "run-started": changed, "run-ended": changed, task() {}, write() {} });
+  follow(changes.dataset.changes, say, { "run-started": changed, "run-ended": changed, "run-left": changed, task() {}, write() {} });
 }
 
 document.addEventListener("keydown", (e) => {
