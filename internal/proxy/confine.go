@@ -112,7 +112,7 @@ func (x *exchange) keepName(contentType string, body []byte) error {
 	case runtime.ContentTypeProtobuf:
 		_ = unpack(body, &is)
 	default:
-		refused.message += "; new ones have to be sent there in JSON"
+		refused.message += "; new ones have to be sent there in JSON or protobuf"
 		return refused
 	}
 	if kept(is.Name) || is.GenerateName != "" && kept(is.GenerateName+"22222") { // as long as what the API server adds
