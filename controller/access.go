@@ -309,7 +309,7 @@ func addRunEnv(req *runner.Request, dir string) {
 }
 
 // watchObjects notifies the runs in progress that their objects go or change, or that
-// they are cancelled. ctx is the service's; r.looks has to be waited for after it.
+// they are cancelled. ctx is the service's; r.liveReads has to be waited for after it.
 func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {

@@ -60,8 +60,10 @@ func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
 		return runEnded, nil
 	}
-	// moved is true if the run goes to another replica, and this process keeps its Lease until that is done.
-	moved := func() bool { return handedOver && closed(s.life.replaced) && r.set.runs.Err() == nil }
+	// moved is true if the run goes to another replica, and none has it yet: this process still holds its Leases.
+	moved := func() bool {
+		return handedOver && closed(s.life.replaced) && (r.opts.Leads == nil || time.Now().Before(r.opts.Leads()))
+	}
 	if handedOver && s.access != nil {
 		patience := 5 * time.Second
 		if moved() {

@@ -113,8 +113,10 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		wasInterrupted(s, run, status.ReasonCut, said)
 	case interrupted(s.err):
 		wasInterrupted(s, run, string(status.Interrupted), said)
-	case errors.Is(s.err, runner.ErrUnanswered) && s.disruptedBefore():
-		r.judged(s, run) // the run before it ended so, too: it may be the role that has its requests cut
+	case errors.Is(s.err, runner.ErrUnanswered) && !s.earlier && s.disruptedBefore():
+		// The operator was there all the time, and it comes again: it may be the role that has its requests cut.
+		r.judged(s, run)
+		s.warnings = append(s.warnings, said)
 	case errors.Is(s.err, runner.ErrCluster):
 		wasInterrupted(s, run, status.ReasonDisrupted, said)
 	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle), errors.Is(s.err, ErrCancelled):
@@ -191,10 +193,10 @@ func (s *scope) cutBefore() bool {
 		(last.Reason == status.ReasonCut || last.Reason == string(runner.RunnerDied))
 }
 
-// disruptedBefore reports whether the cluster ended the last run, of the same inputs, too.
+// disruptedBefore reports whether the cluster ended the last run, of the same inputs, or that run has failed.
 func (s *scope) disruptedBefore() bool {
 	last := s.memory.last
-	return last != nil && last.Fingerprint == s.fingerprint && last.Disrupted()
+	return last != nil && last.Fingerprint == s.fingerprint && (last.Disrupted() || last.Result == status.Failed)
 }
 
 // whyCutAgain is the likely cause of a run that was cut like the one before it.

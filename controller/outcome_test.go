@@ -186,14 +186,16 @@ func TestOutcome_OfRequestsThatAreCutAgain(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
 	m := &memory{}
-	var got []status.Result
+	var got []string
 	for range 3 {
 		s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("%w: 1 of its requests", runner.ErrUnanswered)}
 		run := r.endedRun(s)
 		m.last = &run
-		got = append(got, run.Result)
+		got = append(got, fmt.Sprint(run.Result, " ", run.Attempts))
 	}
-	must.Be(t, "results", []status.Result{status.Interrupted, status.Failed, status.Interrupted}, got)
+	must.Be(t, "results", []string{"Interrupted 0", "Failed 1", "Failed 2"}, got)
+	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: runner.ErrUnanswered, earlier: true}
+	must.Be(t, "result of a run that has lost its operator", status.Interrupted, r.endedRun(s).Result)
 }
 
 // reasonsOf are the constants of a type in a file.

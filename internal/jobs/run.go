@@ -227,7 +227,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 		// It was stopped since this process wanted it.
 		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
 	case lost == nil && last != nil && disruption(last) != nil && errors.Is(end.err, runner.ErrCluster):
-		return end.res, fmt.Errorf("%w: %s", end.err, saidOf(disruption(last)))
+		return end.res, fmt.Errorf("%w: %s: %s", runner.ErrCluster, strings.TrimPrefix(end.err.Error(), runner.ErrCluster.Error()+": "), saidOf(disruption(last)))
 	case lost == nil:
 		return end.res, end.err
 	case why != nil && !isClosed(session.Started):

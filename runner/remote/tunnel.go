@@ -71,14 +71,19 @@ func (g *gateway) countTunnel(r *http.Response) {
 	}
 }
 
-// waitForReader takes off the limit that [endUnanswered] has set: a command that reads nothing for a while, such as a database
-// with a long statement, is no machine that is gone.
+// waitForReader removes the limit that [endUnanswered] sets, because the kernel applies it also to a command that reads nothing
+// for a while, such as a database with a long statement. While nothing is sent, probes find within half a minute that the other
+// machine is gone; else the kernel gives up after a quarter of an hour.
 func waitForReader(c syscall.Conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return // it is closed
 	}
-	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0) })
+	_ = raw.Control(func(fd uintptr) {
+		for option, value := range map[int]int{unix.TCP_USER_TIMEOUT: 0, unix.TCP_KEEPINTVL: 5, unix.TCP_KEEPCNT: 2} {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, option, value)
+		}
+	})
 }
 
 // Read implements [io.Reader].
