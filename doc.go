@@ -1,6 +1,6 @@
-// Package rolewright adds watches of Rolewright to a manager of controller-runtime that a
-// program has: its own controllers, and runs of Ansible, commands and Go code for custom
-// resources, in one binary.
+// Package rolewright adds Rolewright's watches to a program's controller-runtime manager. So one
+// binary can have controllers of its own, and runs of Ansible, commands and Go code for custom
+// resources.
 //
 //	func main() {
 //		mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{})
@@ -12,14 +12,14 @@
 //		err = mgr.Start(ctrl.SetupSignalHandler())
 //	}
 //
-// docs/go.md has a whole program, and says what the program has to see to.
+// docs/go.md has a complete program, and says what the program has to take care of.
 //
 // # What is stable
 //
-// The names and signatures of this package, what the keys of watches.yaml mean, and what the
-// status of an object says follow semantic versioning with the module: as long as that is
-// v0, a minor version may change them, and CHANGELOG.md says how. Structs may get further
-// fields: name the fields where you write one. Handler and HandlerFunc get no further
-// methods. The other packages of the module are not for other programs: they change without
-// notice, as does which of its own metrics, log lines and files a version has.
+// The names and signatures of this package, the meaning of the keys of watches.yaml and of the
+// status of an object follow the module's semantic versioning: while it is at v0, a minor version
+// may change them, and CHANGELOG.md says how. Structs may get more fields: name the fields in
+// composite literals. Handler and HandlerFunc get no more methods. The other packages of the
+// module are not for other programs. They change without notice, and so do the metrics, log lines
+// and files of the module itself.
 package rolewright

@@ -26,66 +26,66 @@ import (
 // Handler makes the runs of a watch in place of a role: in this process, with the same
 // queue, limits, retries, finalizer, status and history.
 //
-// Handle is called in a goroutine of its own, several times at once for different objects,
-// never for the same one. nil is success, another error a failure that is retried; see
-// [Refuse] and [NotYet]. A panic is a failure of the run. ctx ends at the timeout of the
-// watch, when the run is cancelled, and when the operator stops; it has a logger. Nothing ends
+// Handle is called in a goroutine of its own, at the same time for different objects, but
+// never for the same one. nil means success; any other error is a failure that is retried, but see
+// [Refuse] and [NotYet]. A panic is a failure of the run. ctx carries a logger. It ends at the
+// timeout of the watch, when the run is cancelled, and when the operator stops. Nothing can end
 // a handler that does not return then: its object and its place in the queue stay taken.
 type Handler interface {
 	Handle(ctx context.Context, run *Run) error
 }
 
-// HandlerFunc is a function as a [Handler].
+// HandlerFunc is a function that is a [Handler].
 type HandlerFunc func(ctx context.Context, run *Run) error
 
 // Handle implements [Handler].
 func (f HandlerFunc) Handle(ctx context.Context, run *Run) error { return f(ctx, run) }
 
-// Action is what a run is for.
+// Action is the purpose of a run.
 type Action string
 
-// The actions. For a check, all writes with the Config of the run are dry runs; what is
-// elsewhere is for the handler to leave alone.
+// The actions. In a check, all writes with the Config of the run are dry runs. The handler itself
+// must not change anything elsewhere.
 const (
 	Reconcile Action = "reconcile"
 	Finalize  Action = "finalize"
 	Check     Action = "check"
 )
 
-// Run is one run of a handler. Its methods report what the run does, as the reports of a
-// command do; they are safe for concurrent use, and have no effect once Handle has returned.
+// Run is one run of a handler. Its methods report what the run does, like the reports of a
+// command. They are safe for concurrent use, and have no effect once Handle has returned.
 type Run struct {
 	ID     string
 	Action Action
-	// Cause is why the run starts, and Trigger what has changed, if that is known.
+	// Cause is why the run starts. Trigger is what has changed, if that is known.
 	Cause, Trigger string
-	// Attempt counts the runs of the same inputs that have failed in a row, from 1.
+	// Attempt is 1, plus the number of runs with the same inputs that have just failed in a row.
 	Attempt int64
-	// Object is the object as it was when the run began: a copy.
+	// Object is a copy of the object as it was when the run began.
 	Object *unstructured.Unstructured
-	// PreviousSpec is the spec of the last successful run, with numbers as in Object, nil if it
-	// is not known, and ChangedFields are where that of the object differs.
+	// PreviousSpec is the spec of the last successful run, with numbers as in Object; nil if it
+	// is not known. ChangedFields are the paths at which the object's spec differs from it, at most 20.
 	PreviousSpec  map[string]any
 	ChangedFields []string
-	// Config is the run's way to the API server, as long as the run lasts: what is created with
-	// it belongs to the object and starts a run of it when others change it. The manager's own
-	// client does none of that.
+	// Config gives access to the API server for as long as the run lasts. Objects that are created
+	// with it belong to the run's object, and start a run of it when others change them. The
+	// manager's own client does none of that.
 	Config *rest.Config
 
 	mu      sync.Mutex
-	reports io.Writer // nil after the end
+	reports io.Writer // nil after the end of the run
 	changed bool
 	problem error
 }
 
-// Progress begins a step: it is to status, log and history what a task is. total is 0 where
+// Progress begins a step, which status, log and history treat like a task. total is 0 if
 // there is nothing to count.
 func (r *Run) Progress(step string, done, total int) {
 	r.report(report.Progress, map[string]any{"step": clip(step), "done": done, "total": total})
 }
 
 // Condition sets a condition of the object by its Type, Status, Reason and Message. The
-// operator's own, such as Ready, are refused.
+// operator's own conditions, such as Ready, are refused.
 func (r *Run) Condition(c metav1.Condition) {
 	r.report(report.Condition, map[string]any{
 		"conditionType": c.Type, "status": string(c.Status), "reason": c.Reason, "message": clip(c.Message),
@@ -102,28 +102,28 @@ func (r *Run) Event(eventType, reason, message string) {
 	r.report(report.Event, map[string]any{"eventType": eventType, "reason": reason, "message": clip(message)})
 }
 
-// RequeueAfter says when the next run of the object starts.
+// RequeueAfter sets the time until the next run of the object.
 func (r *Run) RequeueAfter(d time.Duration) {
 	r.report(report.Requeue, map[string]any{"after": d.String()})
 }
 
-// Redact has a secret value masked, from here on, in all that the operator shows of the run.
+// Redact masks a secret value, from now on, in everything that the operator shows of the run.
 func (r *Run) Redact(value string) { r.report(report.Redact, map[string]any{"value": value}) }
 
-// Changed says that the run has changed something, or would, in a check.
+// Changed reports that the run has changed something or, in a check, would have.
 func (r *Run) Changed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = true
 }
 
-// NotYet returns an error which says that the object is not as wanted yet, and that nothing
-// has failed: another run follows, after 10 seconds or as [Run.RequeueAfter] says.
+// NotYet returns an error which says that the object is not as wanted yet, but that nothing
+// has failed. Another run follows after 10 seconds, or as [Run.RequeueAfter] says.
 func NotYet(err error) error { return notYet{err} }
 
 type notYet struct{ error }
 
-// Unwrap returns the error that was given.
+// Unwrap returns the original error.
 func (n notYet) Unwrap() error { return n.error }
 
 func (r *Run) report(of report.Type, fields map[string]any) {
@@ -145,20 +145,20 @@ func (r *Run) report(of report.Type, fields map[string]any) {
 	}
 }
 
-// clip bounds a text, so that its line is not too long.
+// clip shortens a text, so that its line is not too long.
 func clip(s string) string {
 	const most = 4 << 10
 	return text.Cut(strings.ToValidUTF8(s, ""), most)
 }
 
-// The exit codes of what handlers return.
+// The exit codes for what a handler returns.
 const (
 	exitOK      = 0
 	exitFailed  = 1
 	exitRefused = 78
 )
 
-// handler is what the controllers call for h.
+// handler returns the function that the controllers call for h.
 func (s *service) handler(name string, h Handler) controller.Handler {
 	return func(ctx context.Context, call controller.HandlerCall) int {
 		run, err := newRun(ctx, call)
@@ -177,7 +177,7 @@ func (s *service) handler(name string, h Handler) controller.Handler {
 // before the log says so.
 const handlerPatience = 10 * time.Second
 
-// handle calls h, and says so in the log while it does not return in time.
+// handle calls h, and logs it if h does not return in time after the end of its context.
 func handle(ctx context.Context, h Handler, run *Run) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -198,7 +198,7 @@ func handle(ctx context.Context, h Handler, run *Run) error {
 	return h.Handle(ctx, run)
 }
 
-// newRun reads what a command gets.
+// newRun makes a Run from the same input that a command gets.
 func newRun(ctx context.Context, call controller.HandlerCall) (*Run, error) {
 	var in struct {
 		Run struct {
@@ -227,10 +227,10 @@ func newRun(ctx context.Context, call controller.HandlerCall) (*Run, error) {
 	}, nil
 }
 
-// while sends requests as long as a context lasts: a handler that goes on after its time
+// while only sends requests as long as a context lasts: a handler that goes on after its time
 // changes nothing in the cluster.
 type while struct {
-	ctx  context.Context // that of the run to which the transport belongs
+	ctx  context.Context // of the run to which the transport belongs
 	next http.RoundTripper
 }
 
@@ -238,14 +238,14 @@ type while struct {
 func (w while) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.ctx.Err() != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // as the interface demands
+			_ = req.Body.Close() // as the interface requires
 		}
 		return nil, fmt.Errorf("the run is over: %w", context.Cause(w.ctx))
 	}
 	return w.next.RoundTrip(req)
 }
 
-// end reports the result, after which nothing counts, and returns the exit code.
+// end reports the result and returns the exit code. Later reports are ignored.
 func (r *Run) end(err error) int {
 	r.mu.Lock()
 	if err == nil {

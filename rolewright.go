@@ -28,7 +28,7 @@ type Watch struct {
 	warnings []string
 }
 
-// GroupVersionKind is the kind that is watched.
+// GroupVersionKind returns the watched kind.
 func (w Watch) GroupVersionKind() schema.GroupVersionKind { return w.is.GVK }
 
 // String names the watch by its place in the file and its kind.
@@ -36,8 +36,8 @@ func (w Watch) String() string {
 	return fmt.Sprintf("%s:%d: the watch of %s", w.file, w.is.Pos.Line, w.is.GVK)
 }
 
-// LoadWatches reads a watches file as the command run does, with the environment. The error
-// has all that is wrong with the file, with its lines.
+// LoadWatches reads a watches file with the environment, as the command run does. The error
+// contains everything that is wrong with the file, with line numbers.
 func LoadWatches(file string) ([]Watch, error) {
 	loaded, problems, err := watches.Load(file, watches.Options{
 		LookupEnv: os.LookupEnv,
@@ -58,41 +58,41 @@ func LoadWatches(file string) ([]Watch, error) {
 	var all []Watch
 	for _, w := range loaded {
 		all = append(all, Watch{is: w, file: filepath.Base(file), warnings: said})
-		said = nil // once
+		said = nil // report them once
 	}
 	return all, nil
 }
 
-// Options say what goes for all watches. The zero value is what the command run does without
-// flags: it reads the same environment variables of Ansible. It keeps no history beside that
-// in the objects and the directories of runs, and serves no API and no page.
+// Options apply to all watches. The zero value does what the command run does without flags:
+// it reads the same environment variables for Ansible. The only history that it keeps is in the
+// objects and the directories of runs, and it serves no API and no page.
 type Options struct {
-	// Handlers are the Go code that watches name with the key handler.
+	// Handlers are the Go code that watches name with the key handler, by these names.
 	Handlers map[string]Handler
-	// Namespaces restricts the objects to those of some namespaces; empty means all.
+	// Namespaces restricts the objects to some namespaces; empty means all.
 	Namespaces []string
 	// RunnerRoot is the directory for the files of runs; by default /tmp/ansible-operator/runner.
 	// Only one process may use it at a time.
 	RunnerRoot string
 	// AnsibleRunner is the program ansible-runner: a path, or a name that is looked up in PATH.
 	AnsibleRunner string
-	// ReconcilePeriod is the time from a run of an object to its next one where neither watch
-	// nor object says it: 10 hours by default, never if it is negative.
+	// ReconcilePeriod is the time from a run of an object to its next one, unless its watch or
+	// the object sets it: 10 hours by default, never if it is negative.
 	ReconcilePeriod time.Duration
-	// MaxConcurrentRuns is how many runs of all kinds there are at a time; 0 leaves that to
-	// the number of CPUs.
+	// MaxConcurrentRuns limits how many runs of all kinds are in progress at a time; 0 derives the
+	// limit from the number of CPUs.
 	MaxConcurrentRuns int
 	// GracefulShutdown is how long runs may go on when the manager stops: 30 seconds by
-	// default, as the manager waits, none if it is negative. It must not be longer than the
-	// manager's GracefulShutdownTimeout. Runs end at once when the manager does not wait, as
-	// when it has lost its Lease.
+	// default, like the manager's own timeout; a negative value means not at all. It must not be
+	// longer than the manager's GracefulShutdownTimeout. If the manager does not wait, for example
+	// because it has lost its Lease, runs end at once.
 	GracefulShutdown time.Duration
 }
 
-// Add has mgr serve watches as long as it runs, and leads if it has leader election. It is
-// called once for a manager, with all watches, before the manager starts; only one manager of
-// a process may run them at a time. Errors about a watch name it. What cannot be found out
-// before, such as a missing ansible-core where a watch requires forked runs, is an error of the
+// Add makes mgr serve watches as long as it runs and, with leader election, leads. Call it once
+// for a manager, with all watches, before the manager starts. Only one manager of a
+// process may serve watches at a time. Errors about a watch name it. Problems that only show
+// later, such as a missing ansible-core where a watch requires forked runs, are errors of the
 // manager's Start.
 func Add(mgr manager.Manager, opts Options, all ...Watch) error {
 	if len(all) == 0 {
@@ -125,7 +125,7 @@ func Add(mgr manager.Manager, opts Options, all ...Watch) error {
 	return nil
 }
 
-// check finds what is wrong with a watch in this program.
+// check returns what is wrong with a watch in this program.
 func (w Watch) check(opts Options) error {
 	if w.is.GVK.Kind == "" {
 		return errors.New("a watch is empty: take those that LoadWatches returns")

@@ -22,8 +22,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// service is all of Rolewright in a manager: what it starts, it starts when the manager leads,
-// and it has ended when Start returns.
+// service is all of Rolewright in a manager. It starts its parts when the manager leads, and
+// all of them have ended when Start returns.
 type service struct {
 	mgr      manager.Manager
 	opts     Options
@@ -33,7 +33,7 @@ type service struct {
 
 	check atomic.Pointer[assembly.RunnerCheck]
 	set   atomic.Pointer[controller.Set]
-	// left is true once the manager does not wait for what it has started.
+	// left is true once the manager no longer waits for what the service has started.
 	left atomic.Bool
 }
 
@@ -48,7 +48,7 @@ func (s *service) Start(ctx context.Context) error {
 	return nil
 }
 
-// serving is true while a manager of the process serves watches: metrics are the process's.
+// serving is true while a manager of the process serves watches: metrics are per process.
 var serving atomic.Bool //nolint:gochecknoglobals // as said above
 
 func (s *service) serve(ctx context.Context) error {
@@ -72,7 +72,7 @@ func (s *service) serve(ctx context.Context) error {
 	if options.RunnerRoot, err = assembly.RunnerRoot(ctx, part.config, options.RunnerRoot, s.log); err != nil {
 		return err
 	}
-	history := assembly.HistoryOptions{RunnerRoot: options.RunnerRoot, Log: s.log.WithName("history")} // of which traces are a part
+	history := assembly.HistoryOptions{RunnerRoot: options.RunnerRoot, Log: s.log.WithName("history")} // traces are a part of it
 	var servers []func(context.Context) error
 	if parts.History, servers, err = assembly.NewHistory(ctx, history); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *service) serve(ctx context.Context) error {
 	return assembly.WithServers(ctx, func(ctx context.Context) error { return assembly.Serve(ctx, part.start, set) }, servers...)
 }
 
-// settings are the defaults with what the options say.
+// settings returns the defaults, changed by the options.
 func (s *service) settings() controller.Options {
 	o := assembly.Defaults()
 	o.Watches, o.Handlers, o.Namespaces, o.MaxConcurrentRuns = s.watched, s.handlers, s.opts.Namespaces, s.opts.MaxConcurrentRuns
@@ -111,7 +111,7 @@ func (s *service) settings() controller.Options {
 	return o
 }
 
-// ready is nil while another replica leads.
+// ready returns nil while another replica leads.
 func (s *service) ready(req *http.Request) error {
 	check, set := s.check.Load(), s.set.Load()
 	if check == nil || set == nil {
@@ -120,7 +120,7 @@ func (s *service) ready(req *http.Request) error {
 	return errors.Join(check.Check(req), set.Ready())
 }
 
-// errLeft is why a write is refused.
+// errLeft is the reason why a write is refused.
 var errLeft = errors.New("the manager has stopped, or does not lead any more")
 
 func (s *service) leads() error {
@@ -130,12 +130,12 @@ func (s *service) leads() error {
 	return nil
 }
 
-// afterwards is told when the manager has waited for the service, or does not wait: when it
-// has lost its Lease, or the time for its end is over. Managers stop the caches last that were
-// added to them, as those of further clusters are, which is why it has one.
+// afterwards is stopped when the manager has waited for the service, or no longer waits: because it
+// has lost its Lease, or the time for its shutdown is over. Managers stop caches last that were
+// added to them, such as those of further clusters. That is why afterwards has a cache.
 type afterwards service
 
-// GetCache has the manager take it for a cluster.
+// GetCache makes the manager treat afterwards like a cluster.
 func (a *afterwards) GetCache() cache.Cache { return a.mgr.GetCache() }
 
 // Start implements manager.Runnable.
@@ -148,8 +148,8 @@ func (a *afterwards) Start(ctx context.Context) error {
 	return nil
 }
 
-// part is the manager as the controllers see it: what they add runs with the service, and
-// their clients write nothing once the manager is left.
+// part is the manager as the controllers see it: what they add runs within the service, and
+// their clients write nothing once the manager no longer waits.
 type part struct {
 	manager.Manager
 	config *rest.Config
@@ -181,7 +181,7 @@ func (p *part) Add(r manager.Runnable) error {
 	return nil
 }
 
-// start runs what was added until ctx ends, and waits for it. The first that fails ends all.
+// start runs what was added until ctx ends, and waits for it. If one part fails, all end.
 func (p *part) start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

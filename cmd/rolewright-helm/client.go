@@ -29,8 +29,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// getter gives Helm its clients: those of the run's kubeconfig, which lead through the API
-// proxy. What the API server serves is asked once in a run; the proxy has it at hand.
+// getter gives Helm its clients. They use the run's kubeconfig, and so go through the API
+// proxy. A run asks once what the API server serves; the proxy has the answer cached.
 type getter struct {
 	config    clientcmd.ClientConfig
 	rest      *rest.Config
@@ -48,7 +48,7 @@ func newGetter(namespace string) (*getter, error) {
 		return nil, fmt.Errorf("KUBECONFIG: %w", err)
 	}
 	g.rest.QPS = -1
-	g.rest.ContentType = runtime.ContentTypeJSON // the API proxy finds secret values in it, and withholds nothing
+	g.rest.ContentType = runtime.ContentTypeJSON // the API proxy finds secret values in JSON, and then withholds nothing
 	client, err := discovery.NewDiscoveryClientForConfig(g.rest)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (g *getter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error)
 	return g.discovery, nil
 }
 
-// connect makes what Helm's actions work with.
+// connect makes the clients and the configuration of Helm's actions.
 func (h *handler) connect() error {
 	g, err := newGetter(h.in.Object.GetNamespace())
 	if err != nil {
@@ -88,7 +88,7 @@ func (h *handler) connect() error {
 	return nil
 }
 
-// Marks of what belongs to a release.
+// Marks of objects that belong to a release.
 const (
 	labelChart          = annotationPrefix + "chart"
 	annotationOwner     = "operator-sdk/primary-resource"
@@ -100,7 +100,7 @@ const (
 	managedByHelm       = "Helm"
 )
 
-// marking is Helm's client, which marks what it builds of a manifest as helm-operator does.
+// marking is Helm's client, but marks the objects that it builds from a manifest as helm-operator does.
 // Manifests in the storage have no marks.
 type marking struct {
 	*kube.Client
@@ -120,8 +120,8 @@ func (m *marking) Build(reader io.Reader, validate bool) (kube.ResourceList, err
 	return list, nil
 }
 
-// Delete is Helm's, whose uninstallation says only that it has failed, and which deletes what has the name of a hook, whatever it is:
-// what carries no mark of the release is left, and nothing else is deleted then.
+// Delete is Helm's, with two differences. It keeps the errors, since Helm's uninstallation only says that it has failed. And
+// Helm would delete any object with the name of a hook: if an object carries no mark of the release, Delete deletes nothing.
 func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
 	if err := m.h.deletable(resources); err != nil {
 		m.h.undeleted = err
@@ -132,8 +132,8 @@ func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionProp
 	return result, errs
 }
 
-// deletable returns an error for what others have made. Without an operator, objects carry no marks. A hook of an object of that kind and
-// name which was there before may be left.
+// deletable returns an error for objects that others have made. Without an operator, objects carry no marks. A hook may have
+// been left behind by an earlier object of that kind and name.
 func (h *handler) deletable(list kube.ResourceList) error {
 	if h.in.settings.TakeOwnership || h.in.Object.GetUID() == "" {
 		return nil
@@ -148,14 +148,15 @@ func (h *handler) deletable(list kube.ResourceList) error {
 	}))
 }
 
-// refersToName reports whether an owner reference is to an object of the kind and name of the run's.
+// refersToName reports whether an owner reference names the kind and name of the run's object.
 func (h *handler) refersToName(ref metav1.OwnerReference) bool {
 	owner, gv := &h.in.Object, schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	return gv.GroupKind() == owner.GroupVersionKind().GroupKind() && ref.Name == owner.GetName()
 }
 
-// Update is Helm's, which deletes what only the revision before has: not what has the marks of another release since. What leaves an
-// object with the next revision is known from the one before; if that is not trusted, no label, annotation or finalizer leaves.
+// Update is Helm's, which deletes objects that only the previous revision has; Update spares those that bear another
+// release's marks by now. What to remove from an object is known from the previous revision; if that is not trusted, labels,
+// annotations and finalizers stay.
 func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	originals = m.h.withoutTaken(originals, targets)
 	if m.h.trusted {
@@ -181,7 +182,7 @@ func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.C
 	return m.update(originals, targets, options...)
 }
 
-// update is Helm's, and keeps what it has made.
+// update is Helm's, and remembers the objects that it has made.
 func (m *marking) update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	result, err := m.Client.Update(originals, targets, options...)
 	if result != nil {
@@ -190,8 +191,9 @@ func (m *marking) update(originals, targets kube.ResourceList, options ...kube.C
 	return result, err
 }
 
-// withoutTaken are the originals without those that leave the release, and are another one's since; in a rollback, without those that
-// the upgrade may not have made: what it takes over has the same marks. What another run has made is not known.
+// withoutTaken returns the originals, leaving out objects that leave the release and belong to another one by now. In a
+// rollback, it also leaves out those that the upgrade may not have made: objects that it took over have the same marks. What
+// another run made is not known.
 func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.ResourceList {
 	var left kube.ResourceList
 	var taken, found, unread []string
@@ -201,7 +203,7 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.Resour
 			switch {
 			case apierrors.IsNotFound(err):
 				continue
-			case err != nil: // Helm, which reads it again, may delete it
+			case err != nil: // Helm reads it again, and might delete it
 				unread = append(unread, describe(info)+": "+cause(err).Error())
 				continue
 			case h.otherRelease(live) != "":
@@ -220,7 +222,7 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.Resour
 	return left
 }
 
-// otherRelease is the release whose marks an object carries, if that is another one than the object's.
+// otherRelease returns the release whose marks an object carries, if it is not this one; empty otherwise.
 func (h *handler) otherRelease(live runtime.Object) string {
 	obj, err := meta.Accessor(live)
 	if err != nil {
@@ -233,8 +235,8 @@ func (h *handler) otherRelease(live runtime.Object) string {
 	return is[annotationNamespace] + "/" + is[annotationName]
 }
 
-// mark puts the label of the chart and the mark of the owner on an object: an owner reference
-// where that is legal and the object is not to be kept, else annotations.
+// mark puts the chart's label and the owner's mark on an object: an owner reference if
+// that is allowed and the object is not to be kept, annotations otherwise.
 func (h *handler) mark(info *resource.Info) error {
 	obj, err := meta.Accessor(info.Object)
 	if err != nil {
@@ -245,7 +247,7 @@ func (h *handler) mark(info *resource.Info) error {
 	}
 	owner := &h.in.Object
 	if owner.GetUID() == "" {
-		return nil // it is not in the cluster: a run without an operator
+		return nil // the object is not in the cluster: a run without an operator
 	}
 	if info.Namespaced() && info.Namespace == owner.GetNamespace() && !kept(obj) {
 		obj.SetOwnerReferences([]metav1.OwnerReference{h.in.owner()})
@@ -262,7 +264,7 @@ func kept(obj metav1.Object) bool {
 	return strings.EqualFold(strings.TrimSpace(obj.GetAnnotations()[annotationPolicy]), "keep")
 }
 
-// helmMarks puts Helm's own marks on an object, as its installs and upgrades do.
+// helmMarks puts Helm's own marks on an object, as Helm does in installs and upgrades.
 func (h *handler) helmMarks(info *resource.Info) error {
 	obj, err := meta.Accessor(info.Object)
 	if err != nil {
@@ -296,7 +298,7 @@ func describe(info *resource.Info) string {
 	return kind + " " + info.Namespace + "/" + info.Name
 }
 
-// cause is an error without the address of the API proxy, which says nothing to people.
+// cause returns an error without the address of the API proxy, which means nothing to people.
 func cause(err error) error {
 	if of, ok := err.(*url.Error); ok { //nolint:errorlint // the outermost only
 		return of.Err

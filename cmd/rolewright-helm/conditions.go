@@ -1,6 +1,6 @@
 package main
 
-// The conditions of helm-operator. Two of them are there only while something fails.
+// The conditions of helm-operator. The last two exist only while something fails.
 const (
 	initialized    = "Initialized"
 	deployed       = "Deployed"
@@ -8,7 +8,7 @@ const (
 	irreconcilable = "Irreconcilable"
 )
 
-// condition is one that the object is to have, or not to have.
+// condition is a condition that the object should have or, if absent is true, not have.
 type condition struct {
 	kind, status, reason, message string
 	absent                        bool
@@ -16,7 +16,7 @@ type condition struct {
 
 func absent(kind string) condition { return condition{kind: kind, absent: true} }
 
-// conditions reports those that the object does not have like this.
+// conditions reports those conditions that the object does not have in this form.
 func (h *handler) conditions(list ...condition) {
 	has := map[string]map[string]any{}
 	status, _ := h.in.Object.Object["status"].(map[string]any)

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// What becomes of the definitions in crds/ of a chart.
+// What happens to the definitions in crds/ of a chart.
 const (
 	crdsApply = "apply"
 	crdsSkip  = "skip"
 )
 
-// crds makes the definitions in crds/ of the chart: those that are missing before the first
-// installation; with crds: apply, all of them as the chart has them, whenever it runs.
+// crds creates the definitions in crds/ of the chart: before the first installation, those that
+// are missing; with crds: apply, all of them in the chart's version, in each run.
 func (h *handler) crds(first bool) error {
 	apply := h.in.settings.CRDs == crdsApply
 	if h.check() || h.in.settings.CRDs == crdsSkip || !first && !apply {
@@ -62,7 +62,7 @@ func (h *handler) crds(first bool) error {
 	return nil
 }
 
-// unowned are the definitions, which belong to no object: others use them, too, and no release may take them along.
+// unowned marks the definitions as belonging to no object: others use them, too, and no release may delete them.
 func unowned(list kube.ResourceList, err error) (kube.ResourceList, error) {
 	for _, info := range list {
 		obj, err := meta.Accessor(info.Object)

@@ -9,16 +9,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Bounds of what is said of changes: of all together, and of the lines that are compared.
+// Limits for reported changes: bytes in all, and lines of an object to compare.
 const (
 	maxDiff      = 16 << 10
 	maxDiffLines = 1000
 )
 
-// diffs are the changes of objects, as far as there is room for them. None is of a Secret.
+// diffs collects the changes of objects, up to maxDiff bytes. It leaves out Secrets.
 type diffs struct{ text strings.Builder }
 
-// add adds the change of an object; nil is one that is not there.
+// add adds the change of an object. before or after is nil if the object does not exist.
 func (d *diffs) add(name string, before, after map[string]any) {
 	if secret(before) || secret(after) || d.text.Len() >= maxDiff {
 		return
@@ -36,7 +36,7 @@ func (d *diffs) add(name string, before, after map[string]any) {
 
 func (d *diffs) String() string { return clip(d.text.String(), maxDiff) }
 
-// lines are those of an object as YAML; none if it is not there.
+// lines returns the lines of an object as YAML; none if it is nil.
 func lines(obj map[string]any) []string {
 	if obj == nil {
 		return nil
@@ -48,7 +48,7 @@ func lines(obj map[string]any) []string {
 	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n"))
 }
 
-// secret tells whether an object is a Secret, or has one in its list.
+// secret tells whether an object is a Secret, or a list that has one.
 func secret(obj map[string]any) bool {
 	items, _ := obj["items"].([]any)
 	for _, item := range items {
@@ -60,7 +60,7 @@ func secret(obj map[string]any) bool {
 	return kind == "Secret" || kind == "SecretList"
 }
 
-// shownObject is a live object without what people did not write.
+// shownObject returns a live object without fields that people did not write.
 func shownObject(obj runtime.Object) map[string]any {
 	m, _ := stable(obj).(map[string]any)
 	if m == nil {

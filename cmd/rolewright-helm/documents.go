@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// split are the documents of a manifest, in its order.
+// split returns the documents of a manifest, in order.
 func split(manifest string) []string {
 	documents := releaseutil.SplitManifests(manifest)
 	keys := slices.Collect(maps.Keys(documents))
@@ -35,7 +35,7 @@ func join(documents []string) string {
 	return text.String()
 }
 
-// both is a manifest with what another one has beside its objects.
+// both returns a manifest extended by the objects that only another manifest has.
 func both(manifest, other string) string {
 	documents, has := single(manifest), map[string]bool{}
 	for _, document := range documents {
@@ -49,7 +49,7 @@ func both(manifest, other string) string {
 	return join(documents)
 }
 
-// keptIn are the keys of the objects of a manifest that are to be kept.
+// keptIn returns the keys of a manifest's objects that are to be kept.
 func keptIn(manifest string) map[string]bool {
 	keys := map[string]bool{}
 	for _, document := range single(manifest) {
@@ -61,12 +61,12 @@ func keptIn(manifest string) map[string]bool {
 	return keys
 }
 
-// lacking is a manifest without some objects.
+// lacking returns a manifest without the objects with these keys.
 func lacking(manifest string, keys map[string]bool) string {
 	return join(slices.DeleteFunc(single(manifest), func(document string) bool { return keys[keyOf(document)] }))
 }
 
-// single are the documents of a manifest, with one for each object of a list.
+// single returns the documents of a manifest, with a document for each object of a list.
 func single(manifest string) []string {
 	var documents []string
 	for _, document := range split(manifest) {
@@ -75,7 +75,7 @@ func single(manifest string) []string {
 		items, ok := list["items"].([]any)
 		kind, _ := list["kind"].(string)
 		if err != nil || !ok || !strings.HasSuffix(kind, "List") {
-			documents = append(documents, document) // one that cannot be read is left out later, which is said then
+			documents = append(documents, document) // an unreadable document is left out later, and reported then
 			continue
 		}
 		for _, item := range items {
@@ -88,7 +88,7 @@ func single(manifest string) []string {
 	return documents
 }
 
-// typed gives an item of a list the kind that it may leave out, as in a SecretList.
+// typed sets the kind of a list's item, which the item may leave out, as in a SecretList.
 func typed(item, list map[string]any) {
 	kind, _ := list["kind"].(string)
 	if of := strings.TrimSuffix(kind, "List"); item["kind"] == nil && of != kind && of != "" {
@@ -96,7 +96,7 @@ func typed(item, list map[string]any) {
 	}
 }
 
-// keyOf tells an object from others: by its group, kind, namespace and name.
+// keyOf identifies an object by its group, kind, namespace and name.
 func keyOf(document string) string {
 	var obj map[string]any
 	if yaml.Unmarshal([]byte(document), &obj) != nil {
@@ -111,8 +111,8 @@ func keyOf(document string) string {
 	return fmt.Sprintf("%s %v %v/%v", group, obj["kind"], metadata["namespace"], metadata["name"])
 }
 
-// readable returns an error for a document that is no object which can be asked for: who may write the record, or the status, can put
-// in anything.
+// readable returns an error for a document that is not an object which the API server could be asked for: people who may
+// write the record, or the status, can put in anything.
 func readable(document string) error {
 	var obj map[string]any
 	if err := yaml.Unmarshal([]byte(document), &obj); err != nil {

@@ -32,34 +32,34 @@ type handler struct {
 	config  *action.Configuration
 	kube    *marking
 	records *records
-	// trusted is true if the deployed revision is known to be made by this program.
+	// trusted is true if this program is known to have made the deployed revision.
 	trusted bool
-	// broken is true if the status has the seal of another revision.
+	// broken is true if the seal in the status does not match the revision.
 	broken bool
 	// restoring is true during a rollback.
 	restoring bool
-	// made are the objects that Helm's updates have made, or tried to.
+	// made are the objects that Helm's updates have created, or tried to.
 	made kube.ResourceList
-	// chartName is the name in the label of what the release has; empty until it is known.
+	// chartName is the chart's name for the label on the objects of the release; empty until it is known.
 	chartName string
 	chart     *v2.Chart
 	values    map[string]any
 	rest      *rest.Config
 	discovery discovery.CachedDiscoveryInterface
 	mapper    meta.ResettableRESTMapper
-	// nonDeterministic are the objects that differ although the chart and the values are the same.
+	// nonDeterministic names the objects that differ although the chart and the values are the same.
 	nonDeterministic string
-	// logs are the ends of the logs of hooks that have failed.
+	// logs are the ends of the logs of failed hooks.
 	logs string
-	// undeleted is why objects were not deleted.
+	// undeleted says why objects were not deleted.
 	undeleted error
-	// changes is what an upgrade changes in objects.
+	// changes says what an upgrade changes in objects.
 	changes string
-	// differ are the names of objects that the deployed revision has otherwise than the chart.
+	// differ are the names of objects that differ between the deployed revision and the chart.
 	differ []string
 }
 
-// left is the time that an action may take which begins now. What it leaves is for saying how it ended, and
+// left returns how long an action that begins now may take. The rest of the time is for reporting how it ended, and
 // for a rollback.
 func (h *handler) left() time.Duration {
 	if h.deadline.IsZero() {
@@ -69,9 +69,9 @@ func (h *handler) left() time.Duration {
 	return max(left-left/5, time.Second)
 }
 
-// bounded bounds the waits of an action together: Helm's timeout is of each hook, so that an action which fails slowly would be
-// stopped with the run, and what it has made would stay. The deletion of hooks has time beyond: one that is left is in the way of the next
-// try.
+// bounded limits all waits of an action together. Helm's timeout is for each hook, so an action that fails slowly would be
+// stopped with the run, and what it has made would stay. Deleting hooks may take longer: a hook that stays would be in the
+// way of the next try.
 func (h *handler) bounded(ctx context.Context) (options []kube.WaitOption, stop context.CancelFunc) {
 	ctx, stop = context.WithTimeout(ctx, h.left())
 	return []kube.WaitOption{kube.WithWatchUntilReadyMethodContext(ctx), kube.WithWaitMethodContext(ctx)}, stop
@@ -83,7 +83,7 @@ func (h *handler) name() string { return h.in.Object.GetName() }
 func (h *handler) act(ctx context.Context) (result, error) {
 	unnamed := !nameable(h.name())
 	if h.in.Run.Action == "finalize" && (unnamed || h.in.Object.GetNamespace() == "") {
-		return result{}, nil // it can have no release
+		return result{}, nil // it cannot have a release
 	}
 	if h.in.Object.GetNamespace() == "" {
 		return result{}, refusef("%s is cluster-scoped, and a release has to be in a namespace: make its kind namespaced (scope: Namespaced)", h.in.Object.GetKind())
@@ -101,12 +101,12 @@ func (h *handler) act(ctx context.Context) (result, error) {
 	return h.reconcile(ctx)
 }
 
-// nameable tells whether a release can have a name.
+// nameable tells whether a release can have this name.
 func nameable(name string) bool { return chartutil.ValidateReleaseName(name) == nil }
 
 func (h *handler) check() bool { return h.in.Run.Action == "check" }
 
-// reconcile makes the release as the object says.
+// reconcile makes the release match the object.
 func (h *handler) reconcile(ctx context.Context) (result, error) {
 	h.conditions(condition{kind: initialized, status: "True", reason: initialized})
 	history, err := h.history()
@@ -136,7 +136,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	}
 	upgrade, err := h.due(is, wanted.manifest)
 	if err == nil && upgrade && !h.trusted {
-		// What is left alone is not upgraded.
+		// Objects that are left alone are not upgraded.
 		if err = h.distrust(is, wanted.hooks); err == nil {
 			err = h.compare(is, wanted.manifest)
 		}
@@ -158,7 +158,7 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 	h.chartName = h.chart.Name()
 	if len(history) > 0 {
 		if other := history[len(history)-1].Chart; other != nil && other.Name() != h.chartName {
-			// No refusal: nothing tells when that one is gone.
+			// No refusal: nothing tells when the other release is gone.
 			return fmt.Errorf("duplicate release name: found existing release with name %q for chart %q; uninstall it (helm uninstall), or make an object with another name",
 				h.name(), other.Name())
 		}
@@ -166,16 +166,16 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 	if h.values, err = h.in.values(); err != nil {
 		return err
 	}
-	// As Helm's own commands do: it decides which charts below are enabled.
+	// As in Helm's own commands: this decides which subcharts are enabled.
 	if err := chartutil.ProcessDependencies(h.chart, h.values); err != nil {
 		return refusef("the dependencies of the chart: %w", err)
 	}
 	return nil
 }
 
-// repair removes the records of actions that a crash has cut short, and those of releases
-// that were never deployed: Helm would refuse to work with them. What such an action has made
-// is taken over by the next one, or goes. Those of another object's release stay. It returns the revision that is deployed then.
+// repair removes the records of actions that a crash has interrupted, and of releases that were never deployed: Helm would
+// refuse to work with them. What such an action has made is taken over by the next one, or removed. Another object's release
+// stays. It returns the revision that is deployed afterwards.
 func (h *handler) repair(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
 	if h.check() {
 		return is, nil
@@ -206,7 +206,7 @@ func (h *handler) repair(ctx context.Context, is *release.Release, wanted string
 	return is, h.forget(common.Status.IsPending)
 }
 
-// forget removes the records of revisions by their status.
+// forget removes the records of revisions with a status for which which returns true.
 func (h *handler) forget(which func(common.Status) bool) error {
 	history, err := h.history()
 	if err != nil {
@@ -237,7 +237,7 @@ func (h *handler) waitStrategy() kube.WaitStrategy {
 	return kube.HookOnlyStrategy
 }
 
-// load reads the chart. Helm's actions change the one that they are given.
+// load reads the chart. Each action needs a chart of its own, because Helm's actions modify it.
 func (h *handler) load() (*v2.Chart, error) {
 	chart, err := loader.LoadDir(h.in.settings.Chart)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Bounds of what is shown of the logs of hooks.
+// Limits for how much of the logs of hooks is shown.
 const (
 	maxLog      = 2 << 10
 	maxLogPods  = 3
 	maxLogLines = 20
 )
 
-// GetWaiterWithOptions is Helm's. It waits for hooks, and shows the end of the logs of one that fails
+// GetWaiterWithOptions is Helm's, but for a hook that fails, the waiter collects the end of its logs
 // before Helm deletes it.
 func (m *marking) GetWaiterWithOptions(strategy kube.WaitStrategy, options ...kube.WaitOption) (kube.Waiter, error) {
 	waiter, err := m.Client.GetWaiterWithOptions(strategy, options...)
@@ -35,7 +35,7 @@ type hookWaiter struct {
 	m *marking
 }
 
-// WatchUntilReady is what Helm waits for a hook with.
+// WatchUntilReady is what Helm calls to wait for a hook.
 func (w hookWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Duration) error {
 	err := w.Waiter.WatchUntilReady(resources, timeout)
 	if err == nil {
@@ -48,7 +48,7 @@ func (w hookWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Du
 	if clientErr != nil {
 		return err
 	}
-	// Not that of the run, which may have been stopped for it.
+	// Not the context of the run, which may have been stopped.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, info := range resources {
@@ -60,7 +60,7 @@ func (w hookWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Du
 	return err
 }
 
-// logsOf are the ends of the logs of a Pod, or of those of a Job; empty for all else.
+// logsOf returns the ends of the logs of a Pod, or of a Job's Pods; empty for other kinds.
 func logsOf(ctx context.Context, client kubernetes.Interface, kind, namespace, name string) string {
 	var which metav1.ListOptions
 	switch kind {
@@ -96,7 +96,7 @@ func logsOf(ctx context.Context, client kubernetes.Interface, kind, namespace, n
 	return text.String()
 }
 
-// tail is the end of a text.
+// tail returns the end of a text.
 func tail(s string, most int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 	if len(s) <= most {
@@ -105,7 +105,7 @@ func tail(s string, most int) string {
 	return "…" + strings.ToValidUTF8(s[len(s)-most+len("…"):], "")
 }
 
-// test runs the tests of a revision that have not succeeded yet, where the watch wants them.
+// test runs the tests of a revision that have not succeeded yet, if the watch asks for that.
 func (h *handler) test(is *release.Release) error {
 	if !h.in.settings.Test || h.check() {
 		return nil

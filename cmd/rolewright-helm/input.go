@@ -18,7 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// input is what the run is told: the document of the protocol, and the settings of the watch.
+// input is what the run is given: the document of the protocol, and the settings of the watch.
 type input struct {
 	Run struct {
 		ID       string     `json:"id"`
@@ -33,7 +33,7 @@ type input struct {
 	settings settings
 }
 
-// settings are what the watch says of its chart.
+// settings are what the watch says about its chart.
 type settings struct {
 	Chart                  string            `json:"chart"`
 	OverrideValues         map[string]string `json:"overrideValues"`
@@ -50,7 +50,7 @@ type settings struct {
 	Test                   bool              `json:"test"`
 }
 
-// valuesSource is a Secret or ConfigMap whose keys, with the prefix, are paths of values.
+// valuesSource is a Secret or ConfigMap. Its keys, after the prefix, are paths of values.
 type valuesSource struct {
 	Name   string            `json:"name"`
 	Prefix string            `json:"prefix"`
@@ -58,10 +58,10 @@ type valuesSource struct {
 	Secret bool              `json:"secret"`
 }
 
-// minSecret is the length of the shortest value that is masked: every text has shorter ones by chance.
+// minSecret is the length of the shortest value that is masked: shorter ones occur in every text by chance.
 const minSecret = 6
 
-// secrets are the values of Secrets and their lines, as they are, and as JSON and base64 have them, the longest first.
+// secrets returns the values of Secrets and their lines, plain and in the forms of JSON and base64, the longest first.
 func (in *input) secrets() []string {
 	found := map[string]bool{}
 	for _, from := range in.settings.ValuesFrom {
@@ -102,7 +102,7 @@ func readInput() (*input, error) {
 func readJSON(variable string, into any) error {
 	data, err := os.ReadFile(os.Getenv(variable))
 	if err == nil {
-		err = utiljson.Unmarshal(data, into) // whole numbers stay so: templates print 1e+07 of others
+		err = utiljson.Unmarshal(data, into) // whole numbers stay whole: templates print floats as 1e+07
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", variable, err)
@@ -113,7 +113,7 @@ func readJSON(variable string, into any) error {
 // The annotations of helm-operator.
 const annotationPrefix = "helm.sdk.operatorframework.io/"
 
-// annotated is a truth that an annotation of the object says; otherwise where it says none.
+// annotated returns the boolean that an annotation of the object gives, or otherwise if it gives none.
 func (in *input) annotated(name string, otherwise bool) (value, said bool) {
 	text, there := in.Object.GetAnnotations()[annotationPrefix+name]
 	if !there {
@@ -127,7 +127,7 @@ func (in *input) annotated(name string, otherwise bool) (value, said bool) {
 	return value, true
 }
 
-// owner is the object as the owner of what the release has.
+// owner returns an owner reference to the object for what the release has.
 func (in *input) owner() metav1.OwnerReference {
 	return *metav1.NewControllerRef(&in.Object, in.Object.GroupVersionKind())
 }

@@ -27,7 +27,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// keep corrects what differs in the objects of a release that is as it should be.
+// keep corrects differences in the objects of a release that needs no upgrade.
 func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered) (result, error) {
 	h.reports.progress("Compare the objects of revision %d", is.Version)
 	if previous := h.in.Run.Previous; previous == nil || previous.Generation != h.in.Object.GetGeneration() {
@@ -77,8 +77,9 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 	return h.finish(ctx, list, is, reason, len(drifted) > 0)
 }
 
-// sealKept seals a revision whose objects are those that the chart makes: one that is not known to be this program's, and one of other
-// inputs, whose hooks are the chart's now. One with kinds that are not served any more keeps its record, in which they are.
+// sealKept seals a revision whose objects match the chart, if it is not trusted, or was rendered from other inputs: its
+// hooks are then the chart's current ones. If the revision has kinds that are no longer served, its record stays, because it
+// contains them.
 func (h *handler) sealKept(is *release.Release, wanted rendered) error {
 	if len(h.differ) > 0 || h.check() {
 		return nil
@@ -93,8 +94,8 @@ func (h *handler) sealKept(is *release.Release, wanted rendered) error {
 	return h.seal(is, wanted)
 }
 
-// correctable are the objects of a release that are corrected: all, or, if it is not trusted, those that
-// the chart makes now.
+// correctable returns the objects of a release to correct: all or, if the release is not trusted, only those
+// that the chart makes now.
 func (h *handler) correctable(is *release.Release, wanted rendered) (kube.ResourceList, error) {
 	if h.trusted {
 		return h.kube.Build(strings.NewReader(is.Manifest), false)
@@ -110,11 +111,11 @@ func (h *handler) correctable(is *release.Release, wanted rendered) (kube.Resour
 	return list, h.adoptable(list)
 }
 
-// correction is an object before and after it was corrected.
+// correction is an object before and after it was corrected; was is nil if it was created.
 type correction struct{ was, is map[string]any }
 
-// correct makes an object as its manifest says, and leaves what the manifest does not say. It
-// returns nil if nothing was to be done.
+// correct makes an object match its manifest, and leaves other fields alone. It
+// returns nil if there was nothing to do.
 func (h *handler) correct(info *resource.Info) (*correction, error) {
 	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
 	live, err := helper.Get(info.Namespace, info.Name)
@@ -142,19 +143,19 @@ func (h *handler) correct(info *resource.Info) (*correction, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The API server may make the same of it: quantities, defaults.
+	// The API server may normalise the patch away: quantities, defaults.
 	if reflect.DeepEqual(stable(live), stable(patched)) {
 		return nil, info.Refresh(patched, true)
 	}
 	did := &correction{shownObject(live), shownObject(patched)}
-	// It may be the object's only now, and what a run reads of its object's is watched.
+	// The object may only now belong to the watched object; a run's reads of its object's dependents start watches.
 	return did, info.Get()
 }
 
 const fieldManager = "rolewright-helm"
 
-// stored is an object as the API server keeps it, which has no stringData of a Secret: a patch with it is
-// never empty.
+// stored returns an object as the API server stores it, where a Secret has no stringData: a patch with stringData
+// would never be empty.
 func stored(obj runtime.Object) runtime.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || u.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Secret") {
@@ -174,7 +175,7 @@ func stored(obj runtime.Object) runtime.Object {
 	return u
 }
 
-// patchTo is what leads from the live object to its manifest.
+// patchTo returns the patch from the live object to its manifest.
 func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType, error) {
 	if err := keepOwners(info.Object, live); err != nil {
 		return nil, "", err
@@ -202,8 +203,8 @@ func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType,
 	return patch, types.StrategicMergePatchType, err
 }
 
-// keepOwners adds to an object with an owner those that others have added to the live one: in the patch of a custom resource the list
-// replaces that one. Another controller would be one too many.
+// keepOwners adds the owners that others gave the live object to an object that has an owner: for a custom resource, the
+// list in the patch replaces the live one. It leaves out other controllers, since an object may have only one.
 func keepOwners(object, live runtime.Object) error {
 	obj, err := meta.Accessor(object)
 	if err != nil {
@@ -226,7 +227,7 @@ func keepOwners(object, live runtime.Object) error {
 	return nil
 }
 
-// stable is an object without what each write changes.
+// stable returns an object without the fields that each write changes.
 func stable(obj runtime.Object) any {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -242,7 +243,7 @@ func stable(obj runtime.Object) any {
 // succeed ends a run that has made a revision.
 func (h *handler) succeed(ctx context.Context, is *release.Release, reason string, changed bool) (result, error) {
 	h.trusted = true
-	if err := h.writeDeployed(ctx, is); err != nil { // before what can fail: without its seal, the release is made once more
+	if err := h.writeDeployed(ctx, is); err != nil { // before anything that can fail: without its seal, the release is made once more
 		return result{}, err
 	}
 	h.sayIfNonDeterministic(ctx, is)
@@ -258,7 +259,7 @@ func (h *handler) succeed(ctx context.Context, is *release.Release, reason strin
 	return h.finish(ctx, list, is, reason, changed)
 }
 
-// finish reports a release whose objects are as the API server has them in list.
+// finish reports a release whose objects in list are as the API server returned them.
 func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *release.Release, reason string, changed bool) (result, error) {
 	h.conditions(absent(releaseFailed), absent(irreconcilable),
 		condition{kind: deployed, status: "True", reason: reason, message: is.Info.Notes})
@@ -268,7 +269,7 @@ func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *releas
 	}
 	res := result{changed: changed, waiting: waiting}
 	if waiting != "" {
-		// The longer it takes, the less often it is asked.
+		// The longer it takes, the less often it is checked.
 		res.requeue = min(max(time.Since(is.Info.LastDeployed)/4, 5*time.Second), time.Minute)
 		return res, nil
 	}
@@ -278,7 +279,7 @@ func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *releas
 	return res, nil
 }
 
-// unready says which objects are not as their specs say yet. An error says which will not be.
+// unready says which objects have not reached the state of their specs yet. An error says which will not reach it.
 func unready(list kube.ResourceList) (string, error) {
 	var waiting, failed []string
 	for _, info := range list {

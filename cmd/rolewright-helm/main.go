@@ -1,6 +1,6 @@
-// Command rolewright-helm makes a Helm release of an object. The operator runs it for
-// watches with a chart, as it runs any command: see docs/handlers.md. It is a program of its
-// own, so that Helm's libraries are in no other one.
+// Command rolewright-helm makes a Helm release for an object. The operator runs it for
+// watches with a chart, as it runs any command: see docs/handlers.md. It is a separate
+// program so that no other one contains Helm's libraries.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The exit codes of the protocol, beside 0.
+// The exit codes of the protocol, in addition to 0.
 const (
 	exitFailed  = 1
 	exitRefused = 78
@@ -63,7 +63,7 @@ func run() int {
 	return 0
 }
 
-// unlimited is the time of a run without a deadline: Helm takes none for one of its own.
+// unlimited is the timeout of a run without a deadline: Helm has no value for none.
 const unlimited = 365 * 24 * time.Hour
 
 func newHandler(in *input, reports *reports) *handler {
@@ -75,16 +75,16 @@ func newHandler(in *input, reports *reports) *handler {
 	return h
 }
 
-// refusal is an error that another try does not help against: the object, the watch or the chart has
+// refusal is an error that a retry does not solve: the object, the watch or the chart has
 // to change first.
 type refusal struct{ error }
 
 func refusef(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
-// result is how a run has ended that has not failed.
+// result is how a run without a failure has ended.
 type result struct {
 	changed bool
-	// waiting is what is not as wanted yet; empty if all is. requeue is when to look again.
+	// waiting says what is not as wanted yet; empty if everything is. requeue is the time until the next check.
 	waiting string
 	requeue time.Duration
 }

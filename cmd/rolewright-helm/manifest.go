@@ -20,15 +20,16 @@ import (
 // maxManifest bounds the manifest in the status of the object.
 const maxManifest = 256 << 10
 
-// maxSecrets bounds the texts that are looked for in the manifest. Where there are more, it has only what identifies its objects.
+// maxSecrets limits how many texts are searched for in the manifest. With more, the status has only what identifies its
+// objects.
 const maxSecrets = 16 << 10
 
-// hidden is in the place of what a Secret has. A digest would let people who may not read the
+// hidden replaces values of Secrets. A digest would let people who may not read the
 // Secret try passwords.
 const hidden = "(hidden)"
 
-// shown is the manifest of a release as the status of the object has it, without the values of Secrets wherever they are. It names
-// all objects: where the records are gone, they are uninstalled by it.
+// shown returns the manifest of a release for the status of the object, without the values of Secrets, wherever they occur.
+// It names all objects: if the records are gone, the uninstallation needs them.
 func shown(manifest string, expose bool, secrets []string) string {
 	documents, most := strings.Split(manifest, "\n---\n"), maxManifest
 	switch {
@@ -49,7 +50,7 @@ func shown(manifest string, expose bool, secrets []string) string {
 	return clip(strings.Join(documents, "\n---\n"), maxManifest)
 }
 
-// shorten leaves of documents that are too long together only what identifies their objects, beginning with the longest.
+// shorten reduces documents that are too long together to what identifies their objects, starting with the longest.
 func shorten(documents []string, most int) {
 	size := 0
 	order := make([]int, len(documents))
@@ -67,7 +68,7 @@ func shorten(documents []string, most int) {
 	}
 }
 
-// identified is what identifies the objects of a document, and nothing else of it.
+// identified returns only what identifies the objects of a document.
 func identified(document string) string {
 	var obj map[string]any
 	if err := yaml.Unmarshal([]byte(document), &obj); err != nil {
@@ -86,7 +87,7 @@ func identified(document string) string {
 	return sources(document) + yamlOf(is)
 }
 
-// identity is what Helm finds an object by, and keeps it for.
+// identity returns the fields by which Helm finds an object, and decides whether to keep it.
 func identity(obj map[string]any) map[string]any {
 	is := only(obj, "apiVersion", "kind")
 	if metadata, ok := obj["metadata"].(map[string]any); ok {
@@ -109,7 +110,8 @@ func only(is map[string]any, keys ...string) map[string]any {
 	return out
 }
 
-// withoutSecrets hides the values of a Secret, and those that hider replaces in other objects; another document stays as it is.
+// withoutSecrets hides the values of a Secret and, in other objects, what hider replaces. It leaves other documents
+// unchanged.
 func withoutSecrets(document string, hider *strings.Replacer) string {
 	var obj map[string]any
 	exact := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }
@@ -127,7 +129,7 @@ func withoutSecrets(document string, hider *strings.Replacer) string {
 	return hider.Replace(sources(document)) + yamlOf(is)
 }
 
-// objectWithout is an object, or a list of some, without what hider replaces, but for what identifies it.
+// objectWithout returns an object, or a list of objects, without what hider replaces, except in what identifies it.
 func objectWithout(obj map[string]any, hider *strings.Replacer) map[string]any {
 	out, _ := without(obj, hider).(map[string]any)
 	out = loader.MergeMaps(out, identity(obj))
@@ -147,7 +149,7 @@ func objectWithout(obj map[string]any, hider *strings.Replacer) map[string]any {
 	return out
 }
 
-// without is a value without what hider replaces.
+// without returns a value without what hider replaces.
 func without(value any, hider *strings.Replacer) any {
 	switch is := value.(type) {
 	case string:
@@ -172,7 +174,7 @@ func without(value any, hider *strings.Replacer) any {
 	return value
 }
 
-// sources are the lines of a document that say what it was made of.
+// sources returns the lines of a document that say which template it comes from.
 func sources(document string) string {
 	comment := ""
 	for line := range strings.Lines(document) {
@@ -191,7 +193,7 @@ func yamlOf(obj map[string]any) string {
 	return string(is)
 }
 
-// hide hides the values of a Secret, or of those in a list.
+// hide hides the values of a Secret, or of the Secrets in a list. found tells whether there were any.
 func hide(obj map[string]any) (found bool) {
 	items, _ := obj["items"].([]any)
 	for _, item := range items {
@@ -221,7 +223,7 @@ func hide(obj map[string]any) (found bool) {
 	return true
 }
 
-// writeDeployed writes status.deployedRelease where it is another one. It may be larger than
+// writeDeployed writes status.deployedRelease if it has changed. It may be too large for
 // a report.
 func (h *handler) writeDeployed(ctx context.Context, is *release.Release) error {
 	if h.check() {
@@ -253,7 +255,7 @@ func (h *handler) writeDeployed(ctx context.Context, is *release.Release) error 
 		Patch(ctx, h.name(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
 	if apierrors.IsNotFound(err) {
 		note("status.deployedRelease is not written: %v", err)
-		return nil // in a run without an operator, maybe
+		return nil // perhaps in a run without an operator
 	}
 	if err != nil {
 		return fmt.Errorf("write status.deployedRelease: %w", cause(err))

@@ -10,8 +10,8 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
-// inMemory is Helm's storage in memory, of one release: Helm's own takes no names that have ".v" in them, as shop.v2. It is safe for
-// concurrent use: Helm's installation goes on for a while when it is stopped.
+// inMemory is Helm's storage in memory, for one release. Helm's own refuses names that contain ".v", such as shop.v2. It is
+// safe for concurrent use, because Helm's installation goes on for a while after it is stopped.
 type inMemory struct {
 	mu        sync.Mutex
 	revisions []revision
@@ -25,7 +25,7 @@ type revision struct {
 // Name implements [driver.Driver].
 func (*inMemory) Name() string { return driver.MemoryDriverName }
 
-// at is the index of a revision, or -1. It is called under the lock.
+// at returns the index of a revision, or -1. The caller holds the lock.
 func (m *inMemory) at(key string) int {
 	return slices.IndexFunc(m.revisions, func(s revision) bool { return s.key == key })
 }

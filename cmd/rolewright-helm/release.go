@@ -21,8 +21,8 @@ const (
 	upgradeSuccessful = "UpgradeSuccessful"
 )
 
-// install makes the first revision. What it leaves when it fails is removed, unless something
-// of it was there before.
+// install makes the first revision. If it fails, what it has made is removed, unless some of
+// the objects existed before.
 func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	found, err := h.existing(wanted)
 	if err != nil {
@@ -79,7 +79,7 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	return h.succeed(ctx, rel, installSuccessful, true)
 }
 
-// undo removes what a failed installation has left.
+// undo removes what a failed installation has left behind.
 func (h *handler) undo(ctx context.Context) error {
 	h.reports.progress("Remove what the failed installation has left")
 	uninstall, stop := h.uninstaller(ctx)
@@ -91,8 +91,8 @@ func (h *handler) undo(ctx context.Context) error {
 	return err
 }
 
-// existing tells whether an object of the manifest is there already. One that is being deleted is not: it may be what an
-// installation that failed has left.
+// existing tells whether an object of the manifest exists already. An object that is being deleted does not count: a failed
+// installation may have left it behind.
 func (h *handler) existing(manifest string) (bool, error) {
 	list, err := h.kube.Build(strings.NewReader(manifest), false)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *handler) existing(manifest string) (bool, error) {
 	return false, nil
 }
 
-// upgrade makes another revision. If it fails, the one before is made again.
+// upgrade makes another revision. If it fails, the previous one is restored.
 func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, error) {
 	changed := "nothing but its record"
 	if len(h.differ) > 0 {
@@ -161,10 +161,10 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	return h.succeed(ctx, rel, upgradeSuccessful, true)
 }
 
-// overridden reports, as helm-operator does, which values the watch decides.
+// overridden reports which values the watch overrides, as helm-operator does.
 func (h *handler) overridden() {
 	if h.in.Run.Attempt > 1 {
-		return // it was said
+		return // the first attempt has reported it
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.in.settings.OverrideValues)) {
 		value := h.in.settings.OverrideValues[key]
@@ -177,7 +177,7 @@ func (h *handler) overridden() {
 	}
 }
 
-// last is the last revision as the storage has it.
+// last returns the last revision in the storage.
 func (h *handler) last() (*release.Release, error) {
 	history, err := h.history()
 	if err == nil && len(history) == 0 {

@@ -24,18 +24,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// labelInputs is on each revision: a digest of what it was rendered of. Helm's storage has no
-// charts below the chart.
+// labelInputs is on each revision: a digest of what it was rendered from. Helm's storage does not
+// keep a chart's subcharts.
 const labelInputs = "rolewright.dev/inputs"
 
-// rendered is what a chart makes of values.
+// rendered is what a chart renders from values.
 type rendered struct {
 	manifest string
 	hooks    []*release.Hook
 }
 
-// wanted is what the release should be: what the chart renders, which is what a revision has that was rendered of
-// the same chart and values. It finds out whether the revision is trusted.
+// wanted returns what the release should be: what the chart renders. A revision that was rendered from the same chart and
+// values has that already. It also finds out whether the revision is trusted.
 func (h *handler) wanted(ctx context.Context, is *release.Release) (wanted rendered, err error) {
 	gone := false
 	if is != nil {
@@ -62,8 +62,8 @@ func (h *handler) wanted(ctx context.Context, is *release.Release) (wanted rende
 	return wanted, err
 }
 
-// render is the manifest, with the hooks, that the chart makes of the values now. For comparison with a
-// release, it is rendered as that revision was.
+// render returns the manifest and the hooks that the chart renders from the current values. To be comparable with
+// the revision is, it renders for the same revision number.
 func (h *handler) render(ctx context.Context, is *release.Release) (rendered, error) {
 	options := common.ReleaseOptions{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Revision: 1, IsInstall: true}
 	if is != nil {
@@ -74,7 +74,7 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 		return rendered{}, err
 	}
 	if required := h.chart.Metadata.KubeVersion; required != "" && !chartutil.IsCompatibleRange(required, caps.KubeVersion.String()) {
-		// No refusal: the cluster may be upgraded, and nothing else tells of that.
+		// No refusal: the cluster may be upgraded, and no event would tell.
 		return rendered{}, fmt.Errorf("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
 	}
 	all, err := util.ToRenderValuesWithSchemaValidation(h.chart, h.values, options, caps, true)
@@ -83,8 +83,8 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 	}
 	values, _ := all["Values"].(common.Values)
 	if err := util.ValidateAgainstSchema(h.chart, values); err != nil {
-		if strings.Contains(err.Error(), `failing loading "http`) { // a text: Helm joins the errors of the charts below
-			// No refusal: it may be there the next time.
+		if strings.Contains(err.Error(), `failing loading "http`) { // text, because Helm joins the errors of subcharts
+			// No refusal: the schema may be available the next time.
 			return rendered{}, fmt.Errorf("values.schema.json of the chart refers to a schema that cannot be loaded: %w", err)
 		}
 		return rendered{}, refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
@@ -136,8 +136,8 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 	return h.config.Capabilities, nil
 }
 
-// due tells whether the release has to be upgraded: its objects would be others, and the chart
-// or the values are. Objects that differ without a reason (random, the time) are left.
+// due tells whether the release has to be upgraded: its objects would differ, and so do the chart
+// or the values. Objects that differ for no such reason (random values, the time) are left alone.
 func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err error) {
 	if wanted == is.Manifest {
 		return false, nil
@@ -145,7 +145,7 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if err := h.compare(is, wanted); err != nil || len(h.differ) == 0 {
 		return false, err
 	}
-	// One of ours was rendered of other inputs, or would be what is wanted.
+	// A trusted revision was rendered from other inputs; otherwise it would be what is wanted.
 	if !h.trusted && !h.broken && equal(is.Config, h.values) && sameChart(is.Chart, h.chart) {
 		h.nonDeterministic = named(h.differ)
 		return false, nil
@@ -153,7 +153,7 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	return true, nil
 }
 
-// compare finds out in which objects the manifests differ.
+// compare sets differ and changes to the objects in which the manifests differ.
 func (h *handler) compare(is *release.Release, wanted string) error {
 	before, err := parse(is.Manifest)
 	if err != nil {
@@ -168,7 +168,7 @@ func (h *handler) compare(is *release.Release, wanted string) error {
 	return nil
 }
 
-// sayNonDeterministic says which objects [handler.due] has left.
+// sayNonDeterministic reports which objects [handler.due] has left alone.
 func (h *handler) sayNonDeterministic() {
 	if h.nonDeterministic != "" {
 		h.reports.event("Warning", "NonDeterministicChart",
@@ -176,12 +176,12 @@ func (h *handler) sayNonDeterministic() {
 	}
 }
 
-// sayIfNonDeterministic says it of a revision that this run has made: none renders it again until its inputs
-// change.
+// sayIfNonDeterministic reports that about a revision that this run has made: until its inputs change, no other run
+// renders it again.
 func (h *handler) sayIfNonDeterministic(ctx context.Context, is *release.Release) {
 	again, err := h.render(ctx, is)
 	if err != nil {
-		return // it is only not said
+		return // then it is just not reported
 	}
 	before, err := parse(is.Manifest)
 	if err != nil {
@@ -193,10 +193,10 @@ func (h *handler) sayIfNonDeterministic(ctx context.Context, is *release.Release
 	}
 }
 
-// named are some of the names in a list.
+// named lists the first five names.
 func named(list []string) string { return strings.Join(list[:min(len(list), 5)], ", ") }
 
-// changesOf is what differs in the objects of two manifests.
+// changesOf returns the differences between the named objects of two manifests.
 func changesOf(names []string, before, after map[string]any) string {
 	var d diffs
 	for _, name := range names {
@@ -207,8 +207,8 @@ func changesOf(names []string, before, after map[string]any) string {
 	return d.String()
 }
 
-// inputs is a digest of the chart, with those below it, and the values. The version of Kubernetes is none: a
-// chart with random objects would make others after each upgrade of the cluster.
+// inputs returns a digest of the chart with its subcharts, and of the values. The version of Kubernetes is no input:
+// a chart with random objects would make others after each upgrade of the cluster.
 func (h *handler) inputs() (string, error) {
 	hash := sha256.New()
 	if err := json.NewEncoder(hash).Encode(h.values); err != nil {
@@ -232,7 +232,7 @@ func (h *handler) inputs() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:40], nil
 }
 
-// content is what a chart is rendered of, without times.
+// content returns what a chart is rendered from, without times.
 func content(c *v2.Chart) any {
 	files := func(list []*common.File) map[string][]byte {
 		m := map[string][]byte{}
@@ -248,7 +248,7 @@ func content(c *v2.Chart) any {
 
 func sameChart(a, b *v2.Chart) bool { return a != nil && equal(content(a), content(b)) }
 
-// equal compares what JSON makes of two values, as one of them was in the storage.
+// equal compares the JSON of two values, since one of them comes from the storage.
 func equal(a, b any) bool {
 	one, err := json.Marshal(a)
 	if err != nil {
@@ -276,14 +276,14 @@ func parse(manifest string) (map[string]any, error) {
 			name = fmt.Sprintf("%v %v/%v", obj["kind"], meta["namespace"], meta["name"])
 		}
 		for objects[name] != nil {
-			name += "'" // of another group, or twice
+			name += "'" // an object of another group, or a duplicate
 		}
 		objects[name] = obj
 	}
 	return objects, nil
 }
 
-// differing are the names of objects that are not in both, or not the same.
+// differing returns the names of objects that are in only one of the maps, or differ.
 func differing(a, b map[string]any) []string {
 	var names []string
 	for name, is := range a {

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of the protocol.
+// Limits of the protocol.
 const (
 	maxEvents  = 20
 	maxMessage = 4096
 )
 
-// reports is the file with what the run reports.
+// reports is the file to which the run writes its reports.
 type reports struct {
 	file   *os.File
 	events int
-	// err is the first line that could not be written: the run has failed then.
+	// err is the first error of writing a line; it makes the run fail.
 	err error
 }
 
@@ -48,7 +48,7 @@ func (r *reports) progress(format string, args ...any) {
 	r.line("progress", map[string]any{"step": fmt.Sprintf(format, args...)})
 }
 
-// change begins a step that changes objects, with what it changes in them.
+// change reports a step that changes objects, with the changes.
 func (r *reports) change(changes, format string, args ...any) {
 	r.line("progress", map[string]any{"step": fmt.Sprintf(format, args...), "diff": changes})
 }
@@ -75,10 +75,10 @@ func (r *reports) result(verdict, message string, changed bool) {
 	r.line("result", map[string]any{"verdict": verdict, "message": clip(message, maxMessage), "changed": changed})
 }
 
-// note writes a line to the output of the run, which is for people.
+// note writes a line for people to the output of the run.
 func note(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
-// clip bounds a text, and makes it UTF-8 without NUL.
+// clip shortens a text to most bytes, and makes it valid UTF-8 without NUL.
 func clip(s string, most int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 	if len(s) <= most {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// rollback makes the revision again that an upgrade should have replaced. Without an
-// annotation it is tried without force first: with force, fields that cannot change fail. It is not waited for: the
-// run fails in any case, and a second try because of Pods that are slow would replace each object.
+// rollback restores the revision that an upgrade was to replace. Unless an annotation decides,
+// the first try is without force: with force, fields that cannot change fail. It does not wait for readiness: the run
+// fails in any case, and a second try because of slow Pods would replace each object.
 func (h *handler) rollback(ctx context.Context, to *release.Release, why error) error {
 	if !h.trusted {
 		return h.fail(releaseFailed, "UpgradeError",
@@ -42,9 +42,10 @@ func (h *handler) rollback(ctx context.Context, to *release.Release, why error) 
 	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
 }
 
-// revert makes the deployed revision again where it is wanted, and upgrades after it have not succeeded: objects and fields that only
-// those have would be left. It replaces no object, and runs no hooks: nothing has failed now. It returns the revision that is deployed
-// then. Where another revision is wanted, the next upgrade takes over what those have made: it may need it.
+// revert restores the deployed revision if it is still wanted and later upgrades have not succeeded: otherwise objects and
+// fields that only they have would stay. It replaces no object, and runs no hooks, because nothing has failed now. It
+// returns the revision that is deployed afterwards. If another revision is wanted, the next upgrade takes over what those
+// upgrades made: it may need it.
 func (h *handler) revert(ctx context.Context, is *release.Release, wanted string) (*release.Release, error) {
 	unwanted, err := h.unwanted(is)
 	if err != nil || len(unwanted) == 0 {
@@ -75,7 +76,8 @@ func (h *handler) revert(ctx context.Context, is *release.Release, wanted string
 	return h.last()
 }
 
-// unwanted are the revisions after the deployed one, the newest first, but for rollbacks to it; none if that is not trusted.
+// unwanted returns the revisions after the deployed one, the newest first, without rollbacks to it; none if that one is not
+// trusted.
 func (h *handler) unwanted(is *release.Release) (list []*release.Release, err error) {
 	history, err := h.history()
 	if err != nil || !h.trusted {
@@ -89,8 +91,8 @@ func (h *handler) unwanted(is *release.Release) (list []*release.Release, err er
 	return list, nil
 }
 
-// restore makes a revision again, as another one. Where that fails, the records are as before: the next try has to compare with what
-// was to be upgraded to.
+// restore makes an earlier revision again, as a new one. If that fails, it puts the records back as they were: the next try
+// has to compare with the revision that was the target of the upgrade.
 func (h *handler) restore(ctx context.Context, to *release.Release, force, hooks bool) error {
 	before, err := h.last()
 	if err != nil {
@@ -116,10 +118,11 @@ func (h *handler) restore(ctx context.Context, to *release.Release, force, hooks
 	return err
 }
 
-// labelFound is on revisions whose installation found objects, which it takes over: their marks do not tell that it has made them.
+// labelFound is on revisions whose installation found objects and took them over: their marks do not prove that it made
+// them.
 const labelFound = "rolewright.dev/found"
 
-// clear deletes what installations that were cut short have made, and is not wanted now.
+// clear deletes what interrupted installations have made and is not wanted now.
 func (h *handler) clear(wanted string) error {
 	history, err := h.history()
 	if err != nil || len(history) == 0 || h.in.settings.TakeOwnership {
@@ -155,7 +158,7 @@ func (h *handler) clear(wanted string) error {
 	return nil
 }
 
-// keptLive tells whether an object in the cluster is to be kept; one that cannot be read is left.
+// keptLive tells whether an object in the cluster is to be kept; an object that cannot be read is.
 func (h *handler) keptLive(info *resource.Info) bool {
 	live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
 	if err != nil {

@@ -21,19 +21,20 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// records is the storage of a run. Helm's actions read what the run has read at its start, and
-// looked at, and what they have written themselves: who may write the Secrets cannot change
-// that under them.
+// records is the storage of a run. Helm's actions see only what the run read, and checked, at its
+// start, and what they have written themselves. So someone who may write the Secrets cannot change
+// it during the run.
 type records struct {
 	*inMemory
 	secrets *driver.Secrets
 	listed  *listing
 	read    bool
-	// cut are the manifests, by the salt of their revisions, of which kinds are left out that are not served any more.
+	// cut holds the full manifests of revisions from which objects are left out, because their kinds are no longer served.
+	// The keys are the salts of the revisions.
 	cut map[string]string
 }
 
-// whole is a revision as its record has it, and its seal is of: with what is left out of it in the run.
+// whole returns a revision as its record and its seal have it: with the objects that are left out during the run.
 func (r *records) whole(is *v1.Release) *v1.Release {
 	manifest, cut := r.cut[is.Labels[labelSalt]]
 	if !cut {
@@ -44,7 +45,7 @@ func (r *records) whole(is *v1.Release) *v1.Release {
 	return &whole
 }
 
-// wholly is the same of what Helm stores.
+// wholly does the same for a release that Helm stores.
 func (r *records) wholly(rel release.Releaser) release.Releaser {
 	if is, ok := rel.(*v1.Release); ok {
 		return r.whole(is)
@@ -68,7 +69,7 @@ func (r *records) Update(key string, rel release.Releaser) error {
 	return r.inMemory.Update(key, rel)
 }
 
-// fitting says what to do about a release that does not fit into its Secret: Helm divides none.
+// fitting says what to do about a release that does not fit into its Secret: Helm does not split it.
 func fitting(err error) error {
 	if !apierrors.IsRequestEntityTooLargeError(err) && !apierrors.HasStatusCause(err, metav1.CauseType(field.ErrorTypeTooLong)) {
 		return err
@@ -85,11 +86,11 @@ func (r *records) Delete(key string) (release.Releaser, error) {
 	return r.inMemory.Delete(key)
 }
 
-// labelRecord is, within the program only, the name of the Secret that a revision was read from.
+// labelRecord names the Secret that a revision was read from. It exists within the program only.
 const labelRecord = "rolewright.dev/record"
 
-// listing is the client of Helm's driver, which passes over what it cannot decode and does not say so: it
-// keeps the names of the Secrets that were listed.
+// listing is the client of Helm's driver. The driver silently skips records that it cannot decode, so
+// listing keeps the names of all Secrets that were listed.
 type listing struct {
 	corev1client.SecretInterface
 	names []string
@@ -109,24 +110,24 @@ func (l *listing) List(ctx context.Context, options metav1.ListOptions) (*corev1
 	return list, nil
 }
 
-// annotationOwned tells the API proxy with "none" whose an object is.
+// annotationOwned with the value "none" tells the API proxy that an object has no owner.
 const annotationOwned = "rolewright.dev/owner"
 
-// Create has a record belong to no object: with a foreground deletion the garbage collector would take it
+// Create makes a record without an owner: in a foreground deletion, the garbage collector would delete it
 // before the finalizer has read it.
 func (l *listing) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
 	secret.Annotations = with(secret.Annotations, map[string]string{annotationOwned: "none"})
 	return l.SecretInterface.Create(ctx, secret, options)
 }
 
-// Update has the same of a record, whose owner goes then.
+// Update removes the owner of a record that has one.
 func (l *listing) Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error) {
 	secret.Annotations = with(secret.Annotations, map[string]string{annotationOwned: "none"})
 	return l.SecretInterface.Update(ctx, secret, options)
 }
 
-// load reads the revisions of the release. Its name and namespace are not what they say: an upgrade
-// would render the chart for another namespace.
+// load reads the revisions of the release. It ignores the name and namespace in the records: with others, an
+// upgrade would render the chart for another namespace.
 func (r *records) load(name, namespace string) error {
 	list, err := r.secrets.Query(map[string]string{"name": name, "owner": "helm"})
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
@@ -141,7 +142,7 @@ func (r *records) load(name, namespace string) error {
 		}
 		key, in := recordOf(name, rel.Version), rel.Labels[labelRecord]
 		if in != key || rel.Info == nil {
-			continue // it says of itself what cannot be
+			continue // its content contradicts its name
 		}
 		delete(rel.Labels, labelRecord)
 		rel.Name, rel.Namespace = name, namespace
@@ -159,16 +160,16 @@ func (r *records) load(name, namespace string) error {
 	return nil
 }
 
-// recordsOf begins the names of all records.
+// recordsOf is the prefix of the names of all records.
 const recordsOf = "sh.helm.release.v1."
 
-// recordOf is the name of the Secret of a revision.
+// recordOf returns the name of the Secret of a revision.
 func recordOf(name string, version int) string {
 	return fmt.Sprintf("%s%s.v%d", recordsOf, name, version)
 }
 
-// decided returns an error if one of the Secrets that cannot be read may be that of the revision which is deployed: without
-// it, the release would be made again from its beginning.
+// decided returns an error if one of the unreadable Secrets may be the record of the deployed revision: without
+// it, the release would be installed again from scratch.
 func decided(name string, revisions []*v1.Release, unread []string) error {
 	newest := 0
 	if len(revisions) > 0 {
@@ -190,7 +191,7 @@ func decided(name string, revisions []*v1.Release, unread []string) error {
 		"or delete it, so that the revision before it counts", named(missing))
 }
 
-// history are the revisions of the release, the oldest first.
+// history returns the revisions of the release, the oldest first.
 func (h *handler) history() ([]*v1.Release, error) {
 	if !h.records.read {
 		if err := h.records.load(h.name(), h.in.Object.GetNamespace()); err != nil {
@@ -214,8 +215,8 @@ func (h *handler) history() ([]*v1.Release, error) {
 	return revisions, nil
 }
 
-// recorded is the release that the status of the object has, where its records are gone: those of a namespace that is
-// deleted go first. It is not trusted, and has no hooks. It is nil if there is none.
+// recorded returns the release in the status of the object, for use if its records are gone: when a namespace is deleted,
+// they can go first. It is not trusted, and has no hooks. It is nil if the status has none.
 func (h *handler) recorded() (*v1.Release, error) {
 	manifest, _, _ := unstructured.NestedString(h.in.Object.Object, "status", "deployedRelease", "manifest")
 	if manifest == "" {
@@ -228,8 +229,8 @@ func (h *handler) recorded() (*v1.Release, error) {
 	return rel, h.records.inMemory.Create(recordOf(rel.Name, rel.Version), rel)
 }
 
-// deployedOf is the last revision that is deployed; nil if none is. If the record of that was deleted, or Helm was killed
-// between two records, it is the one that was deployed before.
+// deployedOf returns the last revision that is deployed; nil if there is none. If its record was deleted, or Helm was killed
+// between two writes, it returns the revision that was deployed before.
 func deployedOf(history []*v1.Release) *v1.Release {
 	for i := len(history) - 1; i >= 0; i-- {
 		if history[i].Info.Status == common.StatusDeployed {

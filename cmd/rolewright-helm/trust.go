@@ -25,17 +25,17 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Who may write Secrets in the namespace can forge a release. So what is in one counts only as
-// far as it is known from elsewhere: a seal in the status of the object, which has been put
-// there when this program had rendered it; what the chart renders now; or the marks that live
-// objects carry.
+// Anyone who may write Secrets in the namespace can forge a release. So the content of a Secret
+// only counts as far as something else confirms it: a seal in the status of the object, which
+// this program wrote when it had rendered the release; what the chart renders now; or the marks
+// on live objects.
 
-// labelSalt is on each revision that is sealed, so that the seal tells people who may read the
-// object, but not the Secret, nothing of the values.
+// labelSalt is on each sealed revision, so that the seal reveals nothing about the values to
+// people who may read the object, but not the Secret.
 const labelSalt = "rolewright.dev/salt"
 
-// sealOf is a digest of what Helm's actions take from a revision. Revisions of a rollback have
-// that of the one that they restore.
+// sealOf returns a digest of what Helm's actions take from a revision. A rollback's revision has
+// the seal of the revision that it restores.
 func (h *handler) sealOf(is *release.Release) string {
 	hash := sha256.New()
 	add := func(value any) {
@@ -47,7 +47,7 @@ func (h *handler) sealOf(is *release.Release) string {
 			continue
 		}
 		policies := hook.DeletePolicies
-		if len(policies) == 0 { // as Helm has it once the hook was run
+		if len(policies) == 0 { // as Helm sets it once the hook was run
 			policies = []release.HookDeletePolicy{release.HookBeforeHookCreation}
 		}
 		add([]any{hook.Name, hook.Kind, hook.Manifest, hook.Events, hook.Weight, policies})
@@ -55,9 +55,9 @@ func (h *handler) sealOf(is *release.Release) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// sealed tells whether the seal in the status is that of a revision. Without the status
-// subresource the status is what users have written. A seal that is another one tells that others have changed
-// the release since.
+// sealed tells whether the seal in the status belongs to a revision. Without the status
+// subresource, users write the status, so it proves nothing. If the seal is a different one, others have
+// changed the release since.
 func (h *handler) sealed(is *release.Release) (bool, error) {
 	st, _ := h.in.Object.Object["status"].(map[string]any)
 	has, _ := st["deployedRelease"].(map[string]any)
@@ -80,8 +80,8 @@ func (h *handler) sealed(is *release.Release) (bool, error) {
 	}), nil
 }
 
-// seal makes a revision that was found, and is what the chart renders now, one of this program's. What is
-// sealed is what was rendered: the text that was found may have more in it than was compared.
+// seal marks a revision that was found as this program's; it is what the chart renders now. It seals
+// the rendered text: the text that was found may contain more than was compared.
 func (h *handler) seal(is *release.Release, wanted rendered) error {
 	inputs, err := h.inputs()
 	if err != nil {
@@ -100,9 +100,9 @@ func (h *handler) seal(is *release.Release, wanted rendered) error {
 	return nil
 }
 
-// distrust leaves of a revision what may be upgraded or deleted although the revision is not
-// sealed: objects that say themselves that they are of this release. Its hooks are those that the
-// chart has now.
+// distrust reduces a revision that is not sealed to what may still be upgraded or deleted:
+// objects that carry the marks of this release. Its hooks become hooks, which are
+// the chart's current ones.
 func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 	is.Hooks = hooks
 	var documents, left []string
@@ -116,7 +116,7 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 			return fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
 		}
 		if gone {
-			continue // its kind is gone, and it with it
+			continue // the objects are gone with their kind
 		}
 		ours := true
 		for _, info := range list {
@@ -140,7 +140,7 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 	return nil
 }
 
-// leave says which objects are left, and why.
+// leave reports which objects are left alone, and why.
 func (h *handler) leave(left []string, why string) {
 	if len(left) > 0 {
 		note("%s: %s", why, strings.Join(left, ", "))
@@ -148,8 +148,8 @@ func (h *handler) leave(left []string, why string) {
 	}
 }
 
-// built are the objects of a document. Gone says that its kind is not served any more; an API that does not answer
-// now is an error.
+// built returns the objects of a document. gone is true if their kind is no longer served. An API that is only
+// unavailable now is an error.
 func (h *handler) built(document string) (list kube.ResourceList, gone bool, err error) {
 	list, err = h.kube.Build(strings.NewReader(document), false)
 	if !meta.IsNoMatchError(err) {
@@ -161,15 +161,15 @@ func (h *handler) built(document string) (list kube.ResourceList, gone bool, err
 		return nil, false, failed
 	}
 	for version, why := range groups {
-		if strings.Contains(err.Error(), strconv.Quote(version.String())) { // the error is in a list, which has no types
+		if strings.Contains(err.Error(), strconv.Quote(version.String())) { // the error is in a list without types
 			return nil, false, fmt.Errorf("%w: %w", err, why)
 		}
 	}
 	return nil, true, nil
 }
 
-// served leaves out of a sealed revision what is of kinds that are not served any more, and tells whether there was any. Its
-// record stays whole.
+// served removes the objects of kinds that are no longer served from a sealed revision, and tells whether there were any.
+// The record stays complete.
 func (h *handler) served(is *release.Release) (left bool, err error) {
 	if _, err := h.kube.Build(strings.NewReader(is.Manifest), false); !meta.IsNoMatchError(err) {
 		return false, err
@@ -193,8 +193,9 @@ func (h *handler) served(is *release.Release) (left bool, err error) {
 	return left, nil
 }
 
-// claim puts Helm's marks on the objects of a revision that have only other marks of it, as those that helm-operator has made
-// again: Helm's uninstallation passes over them, as over those that cannot be read, which is an error here.
+// claim puts Helm's marks on objects of a revision that have only other marks of the release, for example because
+// helm-operator recreated them. Helm's uninstallation skips objects without its marks, and objects it cannot read, which is
+// an error here.
 func (h *handler) claim(is *release.Release) error {
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
@@ -217,7 +218,7 @@ func (h *handler) claim(is *release.Release) error {
 	return nil
 }
 
-// claimOne tells whether an object goes with the release; one that is not there does.
+// claimOne tells whether an object is deleted with the release; true if it does not exist.
 func (h *handler) claimOne(info *resource.Info) (ours bool, err error) {
 	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
 	live, err := helper.Get(info.Namespace, info.Name)
@@ -253,8 +254,8 @@ func (h *handler) claimOne(info *resource.Info) (ours bool, err error) {
 	return err == nil, err
 }
 
-// ours tells whether an object is there, and carries the marks of the release: Helm's, those of
-// helm-operator, or an owner reference to the object.
+// ours tells whether an object exists, and whether it carries marks of the release: Helm's,
+// helm-operator's, or an owner reference to the object.
 func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
 	live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
 	if apierrors.IsNotFound(err) {
@@ -269,19 +270,20 @@ func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
 	return h.carriesMarks(live), true, nil
 }
 
-// foreign is the error of a release that is another object's.
+// foreign is the error for a release that belongs to another object.
 type foreign struct{ error }
 
 // labelKind is on each revision: the kind of the object that it was made for.
 const labelKind = "rolewright.dev/kind"
 
-// kind is a digest of the object's kind, which may be too long for a label.
+// kind returns a digest of the object's kind, which itself may be too long for a label.
 func (h *handler) kind() string {
 	sum := sha256.Sum256([]byte(h.in.Object.GroupVersionKind().GroupKind().String()))
 	return hex.EncodeToString(sum[:16])
 }
 
-// own returns an error if a release that is not trusted is another object's, as its records say, or the objects of some revisions do.
+// own returns an error if a release that is not trusted belongs to another object, according to its records or to the
+// objects of the revisions in of.
 func (h *handler) own(history []*release.Release, of ...*release.Release) error {
 	if h.trusted {
 		return nil
@@ -310,8 +312,8 @@ func (h *handler) own(history []*release.Release, of ...*release.Release) error 
 	return nil
 }
 
-// otherObject is the object whose release this is, if it is one of another kind with the same name, and a chart of the same name: the
-// release's marks on what it has are no marks of this object.
+// otherObject returns the object that owns the release if it is one of another kind with the same name, and a chart of the
+// same name; empty if not. The marks of that release do not belong to this object.
 func (h *handler) otherObject(live runtime.Object) string {
 	obj, err := meta.Accessor(live)
 	if err != nil || h.trusted {
@@ -322,7 +324,7 @@ func (h *handler) otherObject(live runtime.Object) string {
 		return ""
 	}
 	kind := owner.GroupVersionKind().GroupKind().String()
-	if !kept(obj) && is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() { // what is kept outlives its owner
+	if !kept(obj) && is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() { // an object that is kept outlives its owner
 		kind = cmp.Or(is[annotationOwnerType], kind)
 	}
 	if of := metav1.GetControllerOf(obj); of != nil && of.Name == h.name() {
@@ -349,7 +351,7 @@ func (h *handler) carriesMarks(live runtime.Object) bool {
 	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() })
 }
 
-// adoptable refuses what the chart makes now, and others have made: an installation would have.
+// adoptable refuses objects that the chart makes now but others have made: an installation would refuse them, too.
 func (h *handler) adoptable(list kube.ResourceList) error {
 	for _, info := range list {
 		ours, found, err := h.ours(info)
@@ -363,7 +365,7 @@ func (h *handler) adoptable(list kube.ResourceList) error {
 	return nil
 }
 
-// agreed are the objects of a manifest but for those that differ.
+// agreed returns the objects of a manifest, leaving out those that differ.
 func agreed(manifest string, differ []string) (string, error) {
 	var documents []string
 	for _, document := range split(manifest) {

@@ -19,7 +19,7 @@ import (
 )
 
 // uninstall removes the release before its object goes. It needs neither the chart nor the
-// spec: the storage has all. Only the hooks of a release that is not trusted are those of the chart.
+// spec: the storage has everything. Only for a release that is not trusted, the hooks come from the chart.
 func (h *handler) uninstall(ctx context.Context) (result, error) {
 	history, err := h.history()
 	if err != nil {
@@ -50,7 +50,7 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 			return result{changed: true, waiting: "Waiting until all resources are deleted: " + named(left), requeue: soon}, nil
 		}
 		if err == nil {
-			err = h.remove(ctx, false) // its records
+			err = h.remove(ctx, false) // only the records are left
 		}
 	}
 	if err != nil {
@@ -61,8 +61,8 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	return result{changed: true}, nil
 }
 
-// removable is the last revision, which Helm uninstalls, with all that revisions since the deployed one may have made, and its objects
-// known to be Helm's; nil if there is none.
+// removable returns the last revision, which Helm uninstalls. It includes everything that revisions since the deployed one
+// may have made, and its objects have Helm's marks. It is nil if there is none.
 func (h *handler) removable(ctx context.Context, history []*release.Release) (last *release.Release, err error) {
 	if len(history) > 0 {
 		last = history[len(history)-1]
@@ -73,7 +73,7 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		switch h.trusted, err = h.sealed(is); {
 		case err != nil:
 		case h.trusted:
-			_, err = h.served(is) // also where the chart of the watch has another name since
+			_, err = h.served(is) // even if the watch has a chart with another name by now
 		case h.chartName != "" && !h.ofChart():
 			return nil, nil
 		default:
@@ -96,13 +96,14 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		return nil, nil
 	}
 	if last.Info.Status == common.StatusUninstalled {
-		return last, nil // what has such a name now, others have made since
+		return last, nil // an object with such a name has been made by others since
 	}
 	return last, h.claim(last)
 }
 
-// withNewer adds to the deployed revision what carries the marks of the release in those after it: an upgrade or a rollback that failed
-// or was cut short may have made that, and has not removed what it leaves out. What one of them keeps, as the object has it by now, stays.
+// withNewer adds to the deployed revision the objects of later revisions that carry the marks of the release: a failed or
+// interrupted upgrade or rollback may have made them, and not removed the ones it leaves out. Objects that a later revision
+// keeps are not deleted.
 func (h *handler) withNewer(is *release.Release, history []*release.Release) error {
 	for _, rel := range slices.Backward(history) {
 		if rel.Version <= is.Version {
@@ -116,7 +117,7 @@ func (h *handler) withNewer(is *release.Release, history []*release.Release) err
 	return nil
 }
 
-// ofChart tells whether the release is of the chart of the watch, if that can be loaded.
+// ofChart tells whether the release was made from the watch's chart; true if that chart cannot be loaded.
 func (h *handler) ofChart() bool {
 	if h.in.settings.Chart == "" {
 		return true
@@ -129,7 +130,7 @@ func (h *handler) ofChart() bool {
 	return false
 }
 
-// freshHooks are the hooks that the chart has now, if it renders.
+// freshHooks returns the hooks that the chart has now, if it renders.
 func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*release.Hook {
 	err := h.prepare(nil)
 	var wanted rendered
@@ -142,7 +143,7 @@ func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*releas
 	return wanted.hooks
 }
 
-// remove has Helm uninstall the release. Its records are kept where a further run has to see what is left.
+// remove makes Helm uninstall the release. With keep, the records stay, so that a later run can see what is left.
 func (h *handler) remove(ctx context.Context, keep bool) error {
 	uninstall, stop := h.uninstaller(ctx)
 	defer stop()
@@ -160,7 +161,7 @@ func (h *handler) remove(ctx context.Context, keep bool) error {
 	return h.fail(releaseFailed, "UninstallError", cause(err))
 }
 
-// leaving are the objects of a release that are deleted, and still there.
+// leaving returns the objects of a release that have been deleted but still exist.
 func (h *handler) leaving(is *release.Release) ([]string, error) {
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
@@ -179,7 +180,7 @@ func (h *handler) leaving(is *release.Release) ([]string, error) {
 	return left, nil
 }
 
-// uninstaller does not wait for what is deleted: when that takes longer than a run, Helm forgets the release.
+// uninstaller does not wait for deletions: if they took longer than a run, Helm would forget the release.
 func (h *handler) uninstaller(ctx context.Context) (uninstall *action.Uninstall, stop context.CancelFunc) {
 	uninstall = action.NewUninstall(h.config)
 	uninstall.DeletionPropagation, uninstall.Timeout, uninstall.WaitStrategy = "background", h.timeout, kube.HookOnlyStrategy

@@ -10,8 +10,8 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 )
 
-// values are those of the release: what the watch says under the spec, the spec, Secrets, and
-// what the watch says over all.
+// values returns the values of the release, in increasing order of precedence: the watch's values, the spec,
+// values from Secrets and ConfigMaps, and the watch's overrides.
 func (in *input) values() (map[string]any, error) {
 	spec := map[string]any{}
 	if value, there := in.Object.Object["spec"]; there && value != nil {

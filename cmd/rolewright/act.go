@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/controller/act"
 )
 
-// act carries an action out on the objects that the arguments name, and returns those.
+// act performs an action on the objects that the arguments name, and returns the objects.
 func (o *selectOptions) act(cmd *cobra.Command, args []string, do act.Action) (*objectClient, []unstructured.Unstructured, error) {
 	kind, names, err := parseObjects(args)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // contentPaths are the flags that say where roles and collections are. A flag
-// beats the variable.
+// takes precedence over the environment variable.
 type contentPaths struct{ rolesPath, collectionsPath string }
 
 func (p *contentPaths) bindFlags(fs *pflag.FlagSet) {
@@ -18,7 +18,7 @@ func (p *contentPaths) bindFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
 }
 
-// overrides are the environment entries that the flags set.
+// overrides returns the environment entries that the flags set.
 func (p *contentPaths) overrides() []string {
 	var entries []string
 	if p.rolesPath != "" {
@@ -30,7 +30,7 @@ func (p *contentPaths) overrides() []string {
 	return entries
 }
 
-// lookupEnv looks at the flags first and then at the process's environment.
+// lookupEnv looks a name up in the flags first, and then in the process's environment.
 func (p *contentPaths) lookupEnv(name string) (string, bool) {
 	for _, entry := range p.overrides() {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
@@ -40,8 +40,8 @@ func (p *contentPaths) lookupEnv(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
-// setAnsiblePaths puts the two flags into the environment, where the watches
-// file and Ansible look.
+// setAnsiblePaths sets the environment variables to the values of the two flags: the watches
+// file and Ansible read them from there.
 func (p *contentPaths) setAnsiblePaths(log logr.Logger) error {
 	for _, entry := range p.overrides() {
 		name, value, _ := strings.Cut(entry, "=")

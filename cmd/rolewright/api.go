@@ -23,7 +23,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// historyOptions say what is kept of runs, and where it is served.
+// historyOptions say what is kept about runs, and where it is served.
 type historyOptions struct {
 	historyRuns  int
 	historyAge   time.Duration
@@ -81,8 +81,8 @@ func (o *historyOptions) validateUI() (problems []error) {
 	return problems
 }
 
-// recorded is what is kept of runs below the runner root. Where the leader is elected, the
-// history is opened by it.
+// recorded returns what to keep about runs below the runner root. With leader election, only
+// the leader opens the history.
 func (op *operator) recorded() assembly.HistoryOptions {
 	return assembly.HistoryOptions{
 		RunnerRoot: op.runnerRoot, MaxRuns: op.historyRuns, MaxAge: op.historyAge, MaxBytes: int64(op.historyBytes),
@@ -90,7 +90,7 @@ func (op *operator) recorded() assembly.HistoryOptions {
 	}
 }
 
-// serveAPI opens the port of the API, and returns what serves it until its context ends.
+// serveAPI opens the port of the API, and returns a function that serves it until its context ends.
 func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, set *controller.Set) (func(context.Context) error, error) {
 	if op.apiPort == 0 || op.History == nil {
 		return func(context.Context) error { return nil }, nil
@@ -128,7 +128,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	}, nil
 }
 
-// apiKinds are the watched kinds that are installed, each once.
+// apiKinds returns the watched kinds that are installed, each once.
 func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) []api.Kind {
 	op.mu.Lock()
 	watched := slices.Clone(op.watched)
@@ -137,7 +137,7 @@ func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) [
 	for _, w := range watched {
 		res, err := discovered.LookupKind(ctx, w.GVK)
 		if err != nil || slices.ContainsFunc(kinds, func(k api.Kind) bool { return k.Group == w.GVK.Group && k.Kind == w.GVK.Kind }) {
-			continue // its runs cannot be shown, because their readers cannot be known
+			continue // its runs cannot be shown, because it is not known who may read them
 		}
 		kinds = append(kinds, api.Kind{
 			Group: w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Resource: res.GVR.Resource, Namespaced: res.Namespaced,

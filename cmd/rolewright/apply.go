@@ -22,10 +22,10 @@ const fieldManager = "rolewright"
 // installPatience is how long a kind may take to be served after its CRD was applied.
 const installPatience = 10 * time.Second
 
-// applier applies manifests, as kubectl apply --server-side does.
+// applier applies manifests the way kubectl apply --server-side does.
 type applier struct {
 	client    client.Client
-	namespace string // of objects that name none
+	namespace string // for objects that name none
 }
 
 func newApplier(c cluster, namespaces []string) (*applier, error) {
@@ -41,7 +41,7 @@ func newApplier(c cluster, namespaces []string) (*applier, error) {
 	return a, nil
 }
 
-// apply applies the objects of a file, in their order, and returns their kinds and names.
+// apply applies the objects of a file in order, and returns their kinds and names.
 func (a *applier) apply(ctx context.Context, path string) (names []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func (a *applier) apply(ctx context.Context, path string) (names []string, err e
 	return names, nil
 }
 
-// one applies an object, as soon as its kind is served, in the namespace if it names
-// none and needs one.
+// one applies an object as soon as its kind is served. A namespaced object that names no
+// namespace gets this one.
 func (a *applier) one(ctx context.Context, u *unstructured.Unstructured, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, installPatience)
 	defer cancel()

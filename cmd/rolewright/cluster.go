@@ -21,10 +21,10 @@ import (
 	"github.com/rolewright/rolewright/internal/version"
 )
 
-// cluster is how to reach the API server, and where that is configured.
+// cluster says how to reach the API server, and where that is configured.
 type cluster struct {
 	config *rest.Config
-	// namespace is that of the kubeconfig's context; it is only for what a
+	// namespace is the namespace of the kubeconfig's context. It is only used for what a
 	// person asks for.
 	namespace string
 	// source is for messages: which file or variable the user has to look at.
@@ -55,7 +55,7 @@ func findCluster(lookupEnv func(string) (string, bool)) (cluster, error) {
 		"set KUBECONFIG to a kubeconfig file: there is none set, and this is not a Pod")
 }
 
-// loadKubeconfig merges the files that exist, as kubectl does; one must.
+// loadKubeconfig merges the files that exist, as kubectl does. At least one must exist.
 func loadKubeconfig(files []string, source, remedy string) (cluster, error) {
 	var missing error
 	found := false
@@ -89,35 +89,35 @@ func loadKubeconfig(files []string, source, remedy string) (cluster, error) {
 }
 
 func newCluster(config *rest.Config, source string) cluster {
-	// The API server's own priority and fairness is the limit.
+	// The API server's own priority and fairness sets the limit.
 	config.QPS = -1
 	config.UserAgent = programName + "/" + version.Read().Version
 	return cluster{config: config, source: source}
 }
 
 // patience bounds how long an API server may take to answer at the start. A
-// server that restarts is worth a few tries. After that a message helps more,
-// and in a cluster a restart by the kubelet.
+// server that is restarting is worth a few tries. After that, an error message helps
+// more, and in a cluster a restart by the kubelet.
 type patience struct {
 	tries   int
 	timeout time.Duration // of one try
-	pause   time.Duration // between two
+	pause   time.Duration // between two tries
 }
 
-// startPatience gives up after ten seconds or so.
+// startPatience gives up after about ten seconds.
 func startPatience() patience {
 	return patience{tries: 4, timeout: 2 * time.Second, pause: time.Second}
 }
 
-// within is a configuration whose requests take no longer.
+// within returns a configuration whose requests time out after timeout.
 func (c cluster) within(timeout time.Duration) *rest.Config {
 	config := rest.CopyConfig(c.config)
 	config.Timeout = timeout
 	return config
 }
 
-// waitForServer returns when the API server has answered. A failure that waiting
-// does not cure is reported at once.
+// waitForServer returns when the API server has answered. It reports a failure that
+// waiting does not cure at once.
 func (c cluster) waitForServer(ctx context.Context, p patience) error {
 	config := c.within(p.timeout)
 	client, err := discovery.NewDiscoveryClientForConfig(config)
@@ -149,8 +149,8 @@ func (c cluster) String() string {
 	return fmt.Sprintf("the API server %s (from %s)", c.config.Host, c.source)
 }
 
-// certainFailure says what to do about an error that waiting does not cure;
-// empty for the others.
+// certainFailure says what to do about an error that waiting does not cure.
+// It is empty for other errors.
 func certainFailure(err error) string {
 	var unverified *tls.CertificateVerificationError
 	var unknownCA x509.UnknownAuthorityError
@@ -175,8 +175,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// localCluster is the current cluster, which has to be on this machine if nothing
-// else was asked for.
+// localCluster returns the current cluster. It has to be on this machine unless the user
+// allowed a remote one.
 func (o *devOptions) localCluster() (cluster, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
@@ -188,7 +188,7 @@ func (o *devOptions) localCluster() (cluster, error) {
 	return found, nil
 }
 
-// onThisMachine tells whether the address of an API server is one of this machine.
+// onThisMachine tells whether the address of an API server is a loopback address.
 func onThisMachine(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {

@@ -25,7 +25,7 @@ import (
 // completion that fails offers nothing.
 type completion = cobra.CompletionFunc
 
-// completeRoot adds completions to all commands, for what has none of its own.
+// completeRoot adds completions to all commands, for arguments and flags that have none of their own.
 func completeRoot(root *cobra.Command) {
 	// Files are offered where files are wanted, and nowhere else.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
@@ -66,7 +66,7 @@ func completeFlag(cmd *cobra.Command, flag string, c completion) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, c)
 }
 
-// oneOf has a flag of cmd take one of these words. They are offered, and all others are refused.
+// oneOf makes a flag of cmd accept only these words, and offers them.
 func oneOf(cmd *cobra.Command, flag string, words ...string) {
 	completeFlag(cmd, flag, fixed(words...))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,7 +80,7 @@ func textOrJSON(cmd *cobra.Command, output *string, things string) {
 	oneOf(cmd, "output", outputText, outputJSON)
 }
 
-// among refuses a value of a flag that is none of these words.
+// among refuses a flag's value that is not one of these words.
 func among(flag, value string, words ...string) error {
 	if slices.Contains(words, value) {
 		return nil
@@ -94,7 +94,7 @@ func fixed(words ...string) completion {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// files has the shell offer files with one of the endings, or all files.
+// files makes the shell offer files with one of the endings, or all files.
 func files(endings ...string) completion {
 	directive := cobra.ShellCompDirectiveFilterFileExt
 	if len(endings) == 0 {
@@ -103,12 +103,12 @@ func files(endings ...string) completion {
 	return cobra.FixedCompletions(endings, directive)
 }
 
-// directories has the shell offer directories.
+// directories makes the shell offer directories.
 func directories(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// onlyFirst offers values for the first argument alone.
+// onlyFirst offers values for the first argument only.
 func onlyFirst(c completion) completion {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -155,8 +155,8 @@ func watchedKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 // offeredRuns is how many runs are offered.
 const offeredRuns = 50
 
-// completeRuns offers the latest runs below the runner roots with their objects, or
-// directories where a path is begun.
+// completeRuns offers the latest runs below the runner roots with their objects. Once a
+// path has been started, it offers directories.
 func (o *replayOptions) completeRuns(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if strings.Contains(begun, "/") {
 		return nil, cobra.ShellCompDirectiveFilterDirs
@@ -173,15 +173,15 @@ func (o *replayOptions) completeRuns(cmd *cobra.Command, _ []string, begun strin
 const (
 	// completionPatience is how long the cluster may take to answer.
 	completionPatience = 2 * time.Second
-	// offeredNames is how many names the cluster is asked for.
+	// offeredNames limits how many names are requested from the cluster.
 	offeredNames = 500
 )
 
 // lister asks the cluster for names of its objects.
 type lister func(ctx context.Context, client metadata.Interface, begun string) ([]string, error)
 
-// fromCluster offers what the current cluster answers in a moment, and nothing
-// where it does not answer.
+// fromCluster offers what the current cluster answers within completionPatience, and nothing
+// if it does not answer.
 func fromCluster(list lister) completion {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
@@ -205,7 +205,7 @@ func fromCluster(list lister) completion {
 	}
 }
 
-// objectsOf are a resource's objects, in a namespace where one is given.
+// objectsOf returns a resource's objects, in one namespace or, if it is empty, in all.
 func objectsOf(ctx context.Context, client metadata.Interface, resource, namespace string) ([]metav1.PartialObjectMetadata, error) {
 	list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: offeredNames})
 	if err != nil {
@@ -214,9 +214,9 @@ func objectsOf(ctx context.Context, client metadata.Interface, resource, namespa
 	return list.Items, nil
 }
 
-// namespaces are those of the cluster.
+// namespaces returns the names of the cluster's namespaces.
 func namespaces(ctx context.Context, client metadata.Interface, begun string) ([]string, error) {
-	before := begun[:strings.LastIndex(begun, ",")+1] // of a list
+	before := begun[:strings.LastIndex(begun, ",")+1] // the earlier entries of a list
 	objects, err := objectsOf(ctx, client, "namespaces", "")
 	var names []string
 	for _, o := range objects {
@@ -225,8 +225,8 @@ func namespaces(ctx context.Context, client metadata.Interface, begun string) ([
 	return names, err
 }
 
-// serviceAccounts are those of the cluster, or of the namespace that is begun, in the
-// form system:serviceaccount:NAMESPACE:NAME.
+// serviceAccounts returns the service accounts of the cluster, or of the namespace typed so
+// far, in the form system:serviceaccount:NAMESPACE:NAME.
 func serviceAccounts(ctx context.Context, client metadata.Interface, begun string) ([]string, error) {
 	const prefix = "system:serviceaccount:"
 	namespace, _, chosen := strings.Cut(strings.TrimPrefix(begun, prefix), ":")

@@ -16,7 +16,7 @@ import (
 )
 
 // kindsAndNames offers what the current cluster has: kinds that are not Kubernetes' own, and
-// names of objects after KIND/, or, with words, as further arguments.
+// names of objects after KIND/ or, if words is true, as further arguments.
 func kindsAndNames(words bool, namespace *string) completion {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		const nothing = cobra.ShellCompDirectiveNoFileComp
@@ -51,14 +51,14 @@ func kindsAndNames(words bool, namespace *string) completion {
 	}
 }
 
-// customKinds are the kinds that are not Kubernetes' own, in lower case, with their group where
-// another one has the name.
+// customKinds returns the kinds that are not Kubernetes' own, in lower case. A kind that
+// several groups have gets its group. end is appended to each name.
 func customKinds(config *rest.Config, end string) []string {
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil
 	}
-	lists, _ := disco.ServerPreferredResources() // what can be had of it
+	lists, _ := disco.ServerPreferredResources() // a partial answer will do
 	groups := map[string][]string{}
 	for _, list := range lists {
 		group, _, _ := strings.Cut(list.GroupVersion, "/")
@@ -85,7 +85,7 @@ func customKinds(config *rest.Config, end string) []string {
 	return kinds
 }
 
-// namesOf are the names of the objects of a kind.
+// namesOf returns the names of the objects of a kind.
 func namesOf(ctx context.Context, found cluster, kind, namespace string) ([]string, error) {
 	c, err := (&selectOptions{namespace: namespace}).objectsIn(found, kind)
 	if err != nil {

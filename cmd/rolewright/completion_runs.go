@@ -12,8 +12,8 @@ import (
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
-// completeRunIDs offers the latest runs of the operator with their objects and results, but for
-// those that are arguments already.
+// completeRunIDs offers the latest runs of the operator with their objects and results, except
+// those that are already arguments.
 func (o *readerOptions) completeRunIDs(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	offered := o.offerRuns(cmd.Context(), nil, begun)
 	offered = slices.DeleteFunc(offered, func(is string) bool {
@@ -28,8 +28,8 @@ func (o *readerOptions) completeRunIDsOf(cmd *cobra.Command, args []string, begu
 	return o.offerRuns(cmd.Context(), args, begun), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// offerRuns asks the operator that the flags name for runs whose ID begins so, and offers
-// nothing where it does not answer in a moment.
+// offerRuns asks the operator that the flags name for runs whose ID begins with begun, and
+// offers nothing if it does not answer within completionPatience.
 func (o *readerOptions) offerRuns(ctx context.Context, object []string, begun string) (offered []string) {
 	ctx, cancel := context.WithTimeout(ctx, completionPatience)
 	defer cancel()

@@ -37,7 +37,7 @@ type readerOptions struct {
 	serviceAccount    string
 	namespace         string
 	allNamespaces     bool
-	// several is true for commands that ask all replicas, where several have the port of the API.
+	// several is true for commands that ask all replicas if several have the API's port.
 	several bool
 }
 
@@ -59,13 +59,13 @@ func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
 type reader struct {
 	client *http.Client
 	base   string
-	// namespace is that of the objects; empty for all.
+	// namespace is the namespace of the objects; empty for all.
 	namespace string
 	close     func()
-	// pod is the name of the operator's Pod, where it was looked for, and others read from those of its other replicas.
+	// pod is the name of the operator's Pod if it was looked up; others read from the Pods of the other replicas.
 	pod    string
 	others []*reader
-	// failed is why its Pod cannot be reached.
+	// failed says why the Pod cannot be reached; nil if it can.
 	failed error
 }
 
@@ -138,7 +138,7 @@ func (o *readerOptions) ask(ctx context.Context, args []string) (*reader, url.Va
 	return r, query, nil
 }
 
-// credentials are the user's token for the operator's API, without the certificates of the
+// credentials returns the user's token for the operator's API, without the certificates of the
 // cluster, and without the proxy on the way to it.
 func (o *readerOptions) credentials(ctx context.Context, config *rest.Config, client kubernetes.Interface) (*rest.Config, error) {
 	c := rest.CopyConfig(config)
@@ -168,10 +168,10 @@ and then --service-account default/runs-reader, or for a kubeconfig: kubectl cre
 	return &rest.Config{BearerToken: token.Status.Token}, nil
 }
 
-// apiPortName is the name of the container port by which the operator's Pod is found.
+// apiPortName is the container port's name, by which the operator's Pod is found.
 const apiPortName = "rolewright-api"
 
-// forward forwards a port of this machine to that of the operator's API in a Pod, in the way of
+// forward forwards a port of this machine to the port of the operator's API in a Pod, like
 // kubectl port-forward.
 func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, pod corev1.Pod) (base string, end func(), err error) {
 	_, port := apiPort(pod)
@@ -190,7 +190,7 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	go func() { ended <- forwarder.ForwardPorts() }()
 	end = func() {
 		close(stop)
-		_ = <-ended // it has been of use
+		_ = <-ended // forwarding has served its purpose
 	}
 	select {
 	case <-ctx.Done():
@@ -208,9 +208,9 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local), end, nil
 }
 
-// operatorPods finds the Pod of an operator with the port of its API, that of a name where one is
-// given, or those of all its replicas where there may be several. They are looked for only where the
-// user says: they get the user's token, and who may create a Pod somewhere can give it such a port.
+// operatorPods finds the Pod of an operator that has the API's port: the one with the given
+// name, or with several the Pods of all its replicas. It only looks in the namespace that the
+// user gives: the Pods get the user's token, and anyone who may create a Pod can give it such a port.
 func operatorPods(ctx context.Context, client kubernetes.Interface, namespace, name string, several bool) (found []corev1.Pod, err error) {
 	if namespace == "" {
 		return nil, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
@@ -242,14 +242,14 @@ func operatorPods(ctx context.Context, client kubernetes.Interface, namespace, n
 	return found, nil
 }
 
-// areReplicas reports whether Pods are of one operator, by the labels in which two in one namespace differ.
+// areReplicas reports whether Pods belong to one operator, by the labels that tell two operators in a namespace apart.
 func areReplicas(pods []corev1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
 		return p.Labels["app.kubernetes.io/name"] != pods[0].Labels["app.kubernetes.io/name"] || p.Labels["app.kubernetes.io/instance"] != pods[0].Labels["app.kubernetes.io/instance"]
 	})
 }
 
-// apiPort is the port of the operator's API in a Pod, and the container that has it; 0 where there is none.
+// apiPort returns the port of the operator's API in a Pod, and the container that has it; 0 if there is none.
 func apiPort(pod corev1.Pod) (container string, port int32) {
 	for _, c := range pod.Spec.Containers {
 		for _, is := range c.Ports {
@@ -261,7 +261,7 @@ func apiPort(pod corev1.Pod) (container string, port int32) {
 	return "", 0
 }
 
-// runID is the ID of a run, which "get runs -o name" prints with the word run before it.
+// runID strips the prefix run/ from the ID of a run, as "get runs -o name" prints it.
 func runID(given string) string {
 	if id, named := strings.CutPrefix(given, "run/"); named && uuid.Validate(id) == nil {
 		return id
@@ -269,10 +269,10 @@ func runID(given string) string {
 	return given
 }
 
-// answerPatience is how long the operator may take for an answer: one that hangs still accepts connections.
+// answerPatience is how long the operator may take to answer: an operator that hangs still accepts connections.
 const answerPatience = 30 * time.Second
 
-// get reads what is at a path of the API.
+// get reads and decodes the answer at a path of the API.
 func (r *reader) get(ctx context.Context, path string, query url.Values, into any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, fmt.Errorf("no answer within %s", answerPatience))
 	defer cancel()
@@ -287,7 +287,7 @@ func (r *reader) get(ctx context.Context, path string, query url.Values, into an
 	return nil
 }
 
-// ask sends a request. The answer is one of success.
+// ask sends a request. The response that it returns has a status of success.
 func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	if r.failed != nil {
 		return nil, r.failed
@@ -318,12 +318,12 @@ func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.
 	return nil, unreachable(err)
 }
 
-// errResync is the error of events where some are missing: the client begins again with a
-// list.
+// errResync is the error if events are missing from the stream: the client starts again with
+// a list.
 var errResync = errors.New("the operator has restarted, or this client was too slow")
 
-// events reads the stream of events from a cursor on, until handle returns false, or the
-// connection ends. The cursor is moved on.
+// events reads the stream of events from a cursor on, until handle returns false or the
+// connection ends. It moves the cursor forward.
 func (r *reader) events(ctx context.Context, query url.Values, cursor *string, handle func(kind string, data []byte) (goOn bool)) error {
 	query.Set("cursor", *cursor)
 	resp, err := r.ask(ctx, "/events", query)

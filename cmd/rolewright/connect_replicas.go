@@ -14,10 +14,10 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// replicas are all of the operator that were found: each has a queue and a history of its own.
+// replicas returns all replicas of the operator that were found: each has a queue and a history of its own.
 func (r *reader) replicas() []*reader { return append([]*reader{r}, r.others...) }
 
-// ofReplica says of an error of which of several replicas it is.
+// ofReplica adds to an error which of several replicas it came from.
 func (r *reader) ofReplica(one *reader, err error) error {
 	if len(r.others) > 0 {
 		return fmt.Errorf("ask Pod %s: %w", one.pod, err)
@@ -25,13 +25,14 @@ func (r *reader) ofReplica(one *reader, err error) error {
 	return err
 }
 
-// run is the one whose ID begins so, if there is one only in all replicas. Where several have it, it is that of the first.
+// run returns the run whose ID begins with id. It fails if different runs match. If several replicas have
+// the run, the answer is the first one's.
 func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error) {
 	answer, _, err = r.runAt(ctx, id)
 	return answer, err
 }
 
-// runAt is as run, and returns the replica, too.
+// runAt is like run, and also returns the replica.
 func (r *reader) runAt(ctx context.Context, id string) (answer api.Run, at *reader, err error) {
 	var failed error
 	var others []string
@@ -46,7 +47,7 @@ func (r *reader) runAt(ctx context.Context, id string) (answer api.Run, at *read
 			answer, at = is, one
 		case err == nil && is.Run.ID != answer.Run.ID:
 			others = append(others, is.Run.ID)
-		case known.code == exitUsage: // several of its own
+		case known.code == exitUsage: // several runs of this replica match
 			return api.Run{}, nil, r.ofReplica(one, err)
 		case err != nil && (len(r.others) == 0 || known.code != exitNothing):
 			failed = cmp.Or(failed, r.ofReplica(one, err))
@@ -61,7 +62,7 @@ func (r *reader) runAt(ctx context.Context, id string) (answer api.Run, at *read
 	return answer, nil, cmp.Or(failed, coded(fmt.Errorf("none of %d replicas has the run %.40q", len(r.replicas()), id), exitNothing))
 }
 
-// answers asks the replicas for their lists, and returns that of the one that leads, or those of all that share the objects.
+// answers asks the replicas for their lists. It returns the list of the leader, or the lists of all that share the objects.
 func answers[T any](ctx context.Context, r *reader, path string, query url.Values, state func(T) (leads bool, shards *api.Shards)) ([]T, error) {
 	var all, leading []T
 	var failed error
@@ -117,13 +118,13 @@ func (r *reader) runs(ctx context.Context, query url.Values) (list api.RunList, 
 	return list, nil
 }
 
-// limitIn is how many items are asked for, of each replica and of all.
+// limitIn returns how many items are requested, from each replica and in all.
 func limitIn(query url.Values) int {
 	limit, _ := strconv.Atoi(query.Get("limit")) // the replicas have accepted it
 	return limit
 }
 
-// queue lists what waits, by the position in the queue of each replica.
+// queue lists what is waiting, by the position in each replica's queue.
 func (r *reader) queue(ctx context.Context, query url.Values) (list api.Queue, err error) {
 	lists, err := answers(ctx, r, "/queue", query, func(l api.Queue) (bool, *api.Shards) { return l.Metadata.Leads, l.Metadata.Shards })
 	if err != nil {
@@ -137,7 +138,7 @@ func (r *reader) queue(ctx context.Context, query url.Values) (list api.Queue, e
 		list.Items, list.Metadata.LeftOut = append(list.Items, more.Items...), list.Metadata.LeftOut+more.Metadata.LeftOut
 	}
 	slices.SortStableFunc(list.Items, func(a, b api.Waiting) int {
-		if (a.Position == 0) != (b.Position == 0) { // it is in no queue
+		if (a.Position == 0) != (b.Position == 0) { // an object that is in no queue comes last
 			return cmp.Compare(b.Position, a.Position)
 		}
 		return cmp.Or(cmp.Compare(a.Position, b.Position), a.Since.Compare(b.Since))

@@ -85,7 +85,7 @@ found.`,
 	return cmd
 }
 
-// The most that is shown of one run.
+// How much is shown of one run at most.
 const (
 	shownWrites  = 20
 	shownSlowest = 5
@@ -140,7 +140,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	return tab.Flush()
 }
 
-// runsObject names the object of a run as no other one is named.
+// runsObject returns a name for the object of a run that no other object has.
 func runsObject(b history.Brief) string {
 	if b.Namespace == "" {
 		return b.Kind + "." + b.Group + "/" + b.Name
@@ -148,7 +148,7 @@ func runsObject(b history.Brief) string {
 	return b.Kind + "." + b.Group + "/" + b.Name + " in " + b.Namespace
 }
 
-// why is the cause of a run and what has led to it, which may begin with the same word.
+// why returns the cause of a run and what led to it, formatted with both. The trigger may already begin with the cause.
 func why(cause, trigger, both string) string {
 	switch {
 	case trigger == "":
@@ -159,7 +159,7 @@ func why(cause, trigger, both string) string {
 	return fmt.Sprintf(both, cause, trigger)
 }
 
-// phases are how long the parts of a run took.
+// phases says how long the parts of a run took.
 func phases(r history.Run) string {
 	var all []string
 	for _, p := range r.Phases() {
@@ -168,14 +168,14 @@ func phases(r history.Run) string {
 	return strings.Join(all, ", ")
 }
 
-// slowest are the tasks that took longest.
+// slowest returns the tasks that took longest.
 func slowest(tasks []history.Task) []history.Task {
 	sorted := slices.DeleteFunc(slices.Clone(tasks), func(t history.Task) bool { return t.Started.IsZero() || t.Outcome == "skipped" })
 	slices.SortStableFunc(sorted, func(a, b history.Task) int { return int(b.Finished.Sub(b.Started) - a.Finished.Sub(a.Started)) })
 	return sorted[:min(len(sorted), shownSlowest)]
 }
 
-// wrote shows what a run wrote, but for what changed nothing.
+// wrote shows what a run wrote, leaving out writes that changed nothing.
 func wrote(line func(what, format string, args ...any), r history.Run) {
 	unchanged, shown := 0, 0
 	for _, w := range r.Writes {

@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// devOptions are the settings of dev: those of run, of which it has some set.
+// devOptions are the settings of dev: those of run, some of which dev sets itself.
 type devOptions struct {
 	runOptions
 
@@ -33,11 +33,11 @@ type devOptions struct {
 	noApply bool
 	diff    bool
 
-	// takeOver is the Lease that is taken from the operator in the cluster; empty for none.
+	// takeOver names the Lease to take from the operator in the cluster; empty for none.
 	takeOver        string
 	takeOverTimeout time.Duration
 
-	// level is that of the log, where people have not chosen one.
+	// level is the level of the log unless the user chose one.
 	level uberzap.AtomicLevel
 }
 
@@ -103,7 +103,7 @@ func (o *devOptions) bindDiff(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.diff, "diff", false, "Show what tasks change: run Ansible with --diff. What is written to Secrets is shown, too.")
 }
 
-// settle sets what run has flags for, and dev has not: it serves nothing, and its
+// settle sets what run has flags for and dev does not: dev serves nothing, and its
 // console says what people need to know.
 func (o *devOptions) settle(given func(flag string) bool) {
 	o.injectOwnerRef, o.logEvents = true, "Nothing"
@@ -130,17 +130,17 @@ func (o *devOptions) setLevel(level zapcore.Level) {
 	}
 }
 
-// dev is the loop.
+// dev is the state of the loop.
 type dev struct {
 	opts    *devOptions
 	console *console.Console
 	watcher *filewatch.Watcher
-	applier *applier // nil where nothing is applied
-	// serves is closed once the operator serves its kinds, those of set.
+	applier *applier // nil if nothing is applied
+	// serves is closed once the operator serves its kinds; set holds their controllers.
 	serves chan struct{}
 	set    *controller.Set
-	// watched are the watches, and copy is the content that runs are made of: as it was
-	// when all of it could be read last. Without a copy they are made of what lies there.
+	// watched are the watches. copy is the content that runs use, as it was when all of it
+	// could last be read. Without a copy, runs use the files of the project directly.
 	watched []watches.Watch
 	copy    *contentcopy.Copy
 }
@@ -188,18 +188,18 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-// errTakenBack is why dev ends by itself.
+// errTakenBack is the reason why dev ends by itself.
 var errTakenBack = errors.New("the Lease could not be renewed in time: the operator in the cluster may lead again; start once more")
 
-// takeOver takes the Lease, and gives it back when giveBack is called, which the end of
-// ctx does not do: runs end first.
+// takeOver takes the Lease, and gives it back when giveBack is called. The end of ctx does
+// not give it back: runs end first.
 func (d *dev) takeOver(ctx context.Context, c cluster, lost func()) (giveBack func(), err error) {
 	t, err := d.opts.newTakeOver(c, logr.FromContextOrDiscard(ctx))
 	if err != nil {
 		return nil, err
 	}
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, stop)() // only until the Lease is held
+	defer context.AfterFunc(ctx, stop)() // ctx only stops the wait for the Lease
 	end, err := t.hold(electing, d.opts.takeOverTimeout, lost, d.console.Say)
 	if err != nil {
 		stop()
@@ -258,7 +258,7 @@ func (d *dev) once(ctx context.Context) error {
 		ended <- d.opts.operate(ctx, io.Discard)
 		stop()
 	}()
-	// What breaks off at a stop is no error.
+	// Errors of what a stop cuts short are not worth logging.
 	quiet := context.AfterFunc(ctx, func() { d.opts.setLevel(zapcore.PanicLevel) })
 	defer func() {
 		quiet()
@@ -287,7 +287,7 @@ func (d *dev) announce(watched []watches.Watch) {
 	}
 }
 
-// await waits for changes of files until enough says that it is so.
+// await waits for changes of files until enough returns true.
 func (d *dev) await(ctx context.Context, enough func(paths []string) bool) error {
 	for {
 		paths, err := d.watcher.Next(ctx)

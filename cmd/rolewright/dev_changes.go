@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// changed does what the changed files ask for; it is true if the operator has to
+// changed does what the changed files call for. It returns true if the operator has to
 // start again.
 func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 	var content, manifests []string
@@ -35,7 +35,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
 			manifests = append(manifests, p)
 		case strings.HasPrefix(p, "config/"), strings.HasPrefix(p, "molecule/"), strings.HasPrefix(p, "tests/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml" && !d.named(p):
-			// Neither the operator nor a run reads it.
+			// Neither the operator nor a run reads this file.
 		default:
 			content = append(content, p)
 		}
@@ -45,7 +45,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		return again
 	}
 	select {
-	case <-d.serves: // so that what is saved while it starts is used, too
+	case <-d.serves: // changes that are saved during the start are used, too
 	case <-ctx.Done():
 		return false
 	}
@@ -55,7 +55,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 	return false
 }
 
-// same tells whether two paths lead to the same file, which need not be there.
+// same tells whether two paths lead to the same file, which need not exist.
 func same(a, b string) bool {
 	a, errA := filepath.Abs(a)
 	b, errB := filepath.Abs(b)
@@ -79,8 +79,8 @@ func (d *dev) named(file string) bool {
 	})
 }
 
-// use has runs made of the content as it is now, if it can be read, and the objects looked
-// at.
+// use makes runs use the content as it is now, if it can be read, and has all objects
+// checked.
 func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) error {
 	if d.copy == nil {
 		d.console.Say("changed: %s", strings.Join(changed, ", "))
@@ -103,7 +103,7 @@ func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) er
 	return set.Watch(d.watched, next)
 }
 
-// copied is a copy of the content as it is now, once no tool writes to it any more.
+// copied returns a copy of the content as it is now, once no tool is writing to it.
 func (d *dev) copied(ctx context.Context) (c *contentcopy.Copy, err error) {
 	for range 20 { // five seconds
 		if c, _, err = contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched); !errors.Is(err, contentcopy.ErrChanging) {
@@ -114,7 +114,7 @@ func (d *dev) copied(ctx context.Context) (c *contentcopy.Copy, err error) {
 	return c, err
 }
 
-// contentRest is how long content has time to come to rest.
+// contentRest is how long copied waits before it tries again.
 const contentRest = 250 * time.Millisecond
 
 func (d *dev) apply(ctx context.Context, paths []string) {

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The times of the election in which dev takes part: the defaults of run.
+// The times of the election that dev takes part in: the defaults of run.
 const (
 	devLeaseDuration = 15 * time.Second
 	devRenewDeadline = 10 * time.Second
@@ -32,16 +32,16 @@ const (
 // project name.
 const fromProject = "project"
 
-// takeOver takes a Lease from the operator that is deployed, and gives it back.
+// takeOver takes a Lease from the deployed operator, and gives it back.
 type takeOver struct {
 	lease  *lease
 	client clientcoordinationv1.LeaseInterface
-	name   string // of the Lease; place is with its namespace
+	name   string // of the Lease; place has its namespace, too
 	place  string
 	log    logr.Logger
 }
 
-// newTakeOver knows the Lease of --take-over.
+// newTakeOver finds out which Lease --take-over means.
 func (o *devOptions) newTakeOver(c cluster, log logr.Logger) (*takeOver, error) {
 	place := o.takeOver
 	if place == fromProject {
@@ -67,9 +67,9 @@ func (o *devOptions) newTakeOver(c cluster, log logr.Logger) (*takeOver, error) 
 	return &takeOver{lease: l, client: client.Leases(namespace), name: name, place: place, log: log}, nil
 }
 
-// hold takes the Lease, and keeps it until ctx ends; then it is given back. It
-// returns when the Lease is held, or with the reason why not. lost is called if it is
-// lost. end waits until the Lease is given back.
+// hold takes the Lease, and keeps it until ctx ends; then it gives the Lease back. It
+// returns when the Lease is held, or with the reason why not. It calls lost if the Lease
+// is lost. end waits until the Lease is given back.
 func (t *takeOver) hold(ctx context.Context, patience time.Duration, lost func(), say func(string, ...any)) (end func(), err error) {
 	holder, err := t.ask(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (t *takeOver) hold(ctx context.Context, patience time.Duration, lost func()
 	return end, nil
 }
 
-// await waits until the Lease is held, and asks for it meanwhile.
+// await waits until the Lease is held, and keeps asking for it in the meantime.
 func (t *takeOver) await(ctx context.Context, led <-chan struct{}, holder string, patience time.Duration, say func(string, ...any)) error {
 	if holder != "" {
 		say("waiting for %s to leave the Lease %s: runs in progress there may end", holder, t.place)
@@ -159,11 +159,11 @@ func (t *takeOver) ask(ctx context.Context) (holder string, err error) {
 	return holder, nil
 }
 
-// errNothing is why nothing is patched.
+// errNothing is the reason why nothing is patched.
 var errNothing = errors.New("there is nothing to change")
 
-// withdraw removes what is left of asking. The release of the Lease has done so where
-// it was held; and what stays ends by itself.
+// withdraw removes the annotations that ask for the Lease. If the Lease was held, its release
+// has removed them already; annotations that stay expire by themselves.
 func (t *takeOver) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, devRenewDeadline)
 	defer cancel()
@@ -178,7 +178,7 @@ func (t *takeOver) withdraw(ctx context.Context) {
 	}
 }
 
-// patch writes the yield that say returns for what the Lease is.
+// patch writes the yield that say returns for the current Lease.
 func (t *takeOver) patch(ctx context.Context, say func(*coordinationv1.Lease) (yield, error)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		is, err := t.client.Get(ctx, t.name, metav1.GetOptions{})
@@ -209,8 +209,8 @@ const (
 	defaultManifest = "config/default/kustomization.yaml"
 )
 
-// deployedLease is the Lease of the operator that the project in this directory
-// deploys, with its namespace.
+// deployedLease returns the Lease of the operator that the project in this directory
+// deploys, as NAMESPACE/LEASE.
 func deployedLease() (string, error) {
 	var kustomization struct {
 		Namespace string `json:"namespace"`

@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// runsDiff is what differs between two runs.
+// runsDiff is the difference between two runs.
 type runsDiff struct {
 	Runs [2]history.Brief `json:"runs"`
 	history.Diff

@@ -89,7 +89,7 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "As for \"run\".")
 	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "As for \"run\".")
 	fs.IntVar(&o.maxRuns, "max-concurrent-runs", 0, "As for \"run\".")
-	// As in the flags of run.
+	// The default depends on the machine, as in the flags of run.
 	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
 	o.contentPaths.bindFlags(fs)
 	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")

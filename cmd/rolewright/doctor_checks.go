@@ -28,8 +28,8 @@ import (
 // dpkgStatus is where Debian keeps the versions of its packages.
 const dpkgStatus = "/var/lib/dpkg/status"
 
-// runnerVersion is the version of ansible-runner. Debian builds it without a
-// version, as 0.0.0: then it is that of Debian's package.
+// runnerVersion returns the version of ansible-runner. Debian builds it without a
+// version, as 0.0.0: then it returns the version of Debian's package.
 func runnerVersion(v runner.Versions) string {
 	if v.Runner != "0.0.0" {
 		return v.Runner
@@ -38,8 +38,8 @@ func runnerVersion(v runner.Versions) string {
 	return cmp.Or(version, v.Runner)
 }
 
-// debianVersion is the version of an installed Debian package, as dpkg's status
-// file has it; empty if it is not installed, or this is not Debian.
+// debianVersion returns the version of an installed Debian package according to dpkg's status
+// file. It is empty if the package is not installed, or this is not Debian.
 func debianVersion(statusFile, name string) string {
 	data, err := os.ReadFile(statusFile)
 	if err != nil {
@@ -56,13 +56,13 @@ func debianVersion(statusFile, name string) string {
 	return ""
 }
 
-// interpreter is the Python of ansible-core; empty if it does not say.
+// interpreter returns the Python of ansible-core; empty if it does not say.
 func interpreter(v runner.Versions) string {
 	_, path, _ := strings.Cut(v.Python, "(")
 	return strings.TrimSuffix(path, ")")
 }
 
-// needsNoAnsible is true if the watches can be read, and all run commands.
+// needsNoAnsible is true if the watches can be read and all of them run commands.
 func (o *doctorOptions) needsNoAnsible() bool {
 	watched, _, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
 	return err == nil && assembly.OnlyCommands(watched)
@@ -86,8 +86,8 @@ func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
 	return append(found, o.checkLibraries(ctx, v)...)
 }
 
-// checkLibraries looks for what kubernetes.core takes, where modules on
-// localhost do.
+// checkLibraries looks for the Python libraries that kubernetes.core needs, where modules on
+// localhost look for them.
 func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) []doctor.Finding {
 	python := interpreter(v)
 	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
@@ -182,7 +182,7 @@ func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
 	return append(found, doctor.CheckAccounts("/etc/passwd"))
 }
 
-// checkProject looks at the watches file and at what depends on it.
+// checkProject checks the watches file and what depends on it.
 func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
 		LookupEnv: o.lookupEnv, Defaults: watches.Defaults{MaxConcurrentReconciles: max(1, o.maxConcurrent)},
@@ -205,7 +205,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	return append(append(found, f), o.checkCluster(ctx, watched)...)
 }
 
-// checkCluster looks at what the cluster has for the watches.
+// checkCluster checks what the cluster has for the watches.
 func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watch) []doctor.Finding {
 	notChecked := func(why string) []doctor.Finding {
 		return []doctor.Finding{
@@ -242,14 +242,14 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 				return replaceable(w, declared, assembly.RolesDirs(o.lookupEnv))
 			},
 		})
-		// Two watches of one kind find the same.
+		// Two watches of one kind have the same findings.
 		found = append(found, slices.DeleteFunc(of, func(f doctor.Finding) bool { return slices.Contains(found, f) })...)
 	}
 	found = append(found, o.checkPermissions(ctx, client, watched)...)
 	return append(found, o.checkJobs(ctx, client, watched)...)
 }
 
-// checkPermissions asks for what generate rbac would write.
+// checkPermissions asks for the permissions that generate rbac would write.
 func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
 	failed := func(state doctor.State, err error) []doctor.Finding {
 		return []doctor.Finding{{Check: "permissions", State: state, Found: err.Error()}}
@@ -327,8 +327,8 @@ func (o *doctorOptions) checkOwnPermissions(ctx context.Context, client kubernet
 	return found, nil
 }
 
-// leaseNamespace is where the operator would have its Lease; empty if that is not
-// known.
+// leaseNamespace returns the namespace in which the operator would have its Lease; empty if
+// it is not known.
 func (o *doctorOptions) leaseNamespace() string {
 	if o.leaderNamespace != "" {
 		return o.leaderNamespace

@@ -17,15 +17,15 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// unknownImage stands for that of the operator where it is not known.
+// unknownImage stands for the operator's image if that is not known.
 const unknownImage = "the-operators-own"
 
-// jobsLeftOut is that a check of Jobs was not made.
+// jobsLeftOut is the finding that a check of Jobs was left out.
 func jobsLeftOut(found, remedy string) doctor.Finding {
 	return doctor.Finding{Check: "Jobs", State: doctor.LeftOut, Found: found, Remedy: remedy}
 }
 
-// checkJobs looks at what runs as Jobs need, if runs of a watch are made so.
+// checkJobs checks what runs as Jobs need, if some watch makes such runs.
 func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
 	if !makesJobs(watched) {
 		return nil
@@ -69,7 +69,7 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 	return append(found, o.checkJobURL(ctx, client, namespace))
 }
 
-// checkJobURL looks whether Pods of runs find the operator.
+// checkJobURL checks whether Pods of runs can reach the operator.
 func (o *doctorOptions) checkJobURL(ctx context.Context, client kubernetes.Interface, namespace string) doctor.Finding {
 	if o.jobURL == "" {
 		remedy := "give the operator and doctor --job-url with the Service of config/jobs, such as https://my-operator-runs." + namespace + ".svc:8444"
@@ -91,7 +91,7 @@ func (o *doctorOptions) checkJobURL(ctx context.Context, client kubernetes.Inter
 	return doctor.CheckAnswer(ctx, o.jobURL, secret.Data[corev1.TLSCertKey], remote.ServerName)
 }
 
-// inPod tells whether this process is in a Pod: beside an operator, whose flags it does not see.
+// inPod tells whether this process runs in a Pod, perhaps beside an operator whose flags it does not see.
 func inPod() bool {
 	_, err := rest.InClusterConfig()
 	return err == nil

@@ -32,7 +32,7 @@ const (
 // wrong. It sets the exit code and is not printed.
 var errInvalid = errors.New("the input is not valid")
 
-// codedError is an error with the exit code that it leads to.
+// codedError is an error with the exit code that it causes.
 type codedError struct {
 	error
 	code int
@@ -54,7 +54,7 @@ func coded(err error, code int) error {
 	return codedError{err, code}
 }
 
-// interruptedError says that a signal ended a run of once. It is [context.Canceled], which
+// interruptedError says that a signal ended a run of once. It wraps [context.Canceled], which
 // leads to the exit code of the signal.
 type interruptedError struct{}
 
@@ -62,7 +62,7 @@ func (interruptedError) Error() string {
 	return "interrupted: what the run had done by then stays; start it once more to complete it"
 }
 
-// Unwrap returns the error that a signal leads to.
+// Unwrap returns the error that a signal causes.
 func (interruptedError) Unwrap() error { return context.Canceled }
 
 // exitCode prints err, once and in one place, and returns the exit code.

@@ -31,7 +31,7 @@ import (
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
-// explainOptions are the settings of explain: those of run of which it needs to know.
+// explainOptions are the settings of explain: those of run that it needs to know, and its own.
 type explainOptions struct {
 	runOptions
 
@@ -87,7 +87,7 @@ say.`,
 	return cmd
 }
 
-// explainedRules are those of all commands that have findings.
+// explainedRules returns the rules of all commands that have findings.
 func explainedRules() []lint.Rule { return append(lint.Rules(), migrate.LintRules()...) }
 
 // run explains an object, given as KIND/NAME.
@@ -146,7 +146,7 @@ func (o *explainOptions) find(ctx context.Context, object string) (*unstructured
 	return obj, w, objects, err
 }
 
-// kindOf are the watches of a kind, in any case, given as KIND or KIND.GROUP.
+// kindOf returns the watches of a kind, given in any case as KIND or KIND.GROUP.
 func kindOf(watched []watches.Watch, kind string) ([]watches.Watch, error) {
 	kind, group, grouped := strings.Cut(kind, ".")
 	var found []watches.Watch
@@ -168,7 +168,7 @@ func kindOf(watched []watches.Watch, kind string) ([]watches.Watch, error) {
 	return found, nil
 }
 
-// connect is the way to the objects in the cluster.
+// connect returns an applier that reads the objects in the cluster.
 func (o *explainOptions) connect() (*applier, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
@@ -181,8 +181,8 @@ func (o *explainOptions) connect() (*applier, error) {
 	return objects, nil
 }
 
-// servedOf are those of the watches of a kind whose version the API server serves; the first
-// one where none is.
+// servedOf returns those watches of a kind whose version the API server serves. If it serves
+// none of them, it returns the first.
 func servedOf(c client.Client, all []watches.Watch) []watches.Watch {
 	served := slices.DeleteFunc(slices.Clone(all), func(w watches.Watch) bool {
 		_, err := c.RESTMapper().RESTMapping(w.GVK.GroupKind(), w.GVK.Version)
@@ -194,7 +194,7 @@ func servedOf(c client.Client, all []watches.Watch) []watches.Watch {
 	return served
 }
 
-// read reads an object by its name. One that is not there is returned beside the error, with its namespace alone.
+// read reads an object by its name. If it does not exist, the error comes with an object that has its namespace only.
 func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name string) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(gvk)
@@ -244,7 +244,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	return tab.Flush()
 }
 
-// explainRuns says what has run, and what runs.
+// explainRuns says what has run, and what is running.
 func explainRuns(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	why := func(r *controller.ExplainedRun) string { return why(r.Cause, r.Trigger, "%s (%s)") }
 	if last := e.Last; last != nil {
@@ -272,7 +272,7 @@ func explainRuns(line func(what, format string, args ...any), e controller.Expla
 	}
 }
 
-// explainNext says when the next run is due, by what the clock decides.
+// explainNext says when the next run is due, as far as the clock decides it.
 func explainNext(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	switch {
 	case e.At != nil && !e.At.After(now) && e.Active != nil:
@@ -296,5 +296,5 @@ func explainNext(line func(what, format string, args ...any), e controller.Expla
 	}
 }
 
-// age is the time from one moment to another, as people read it.
+// age returns the time from one moment to another in the form for people.
 func age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }

@@ -20,13 +20,13 @@ type filesOptions struct {
 	stdout, stderr io.Writer
 }
 
-// bindOutput adds the flag for programs.
+// bindOutput adds the flag --output.
 func (o *filesOptions) bindOutput(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print what was done: text or json.")
 	oneOf(cmd, "output", outputText, outputJSON)
 }
 
-// start says where the command writes.
+// start makes the command's outputs those of o.
 func (o *filesOptions) start(cmd *cobra.Command) {
 	o.stdout, o.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 }
@@ -40,14 +40,14 @@ type filesJSON struct {
 // fileJSON is a file of a project.
 type fileJSON struct {
 	Path string `json:"path"`
-	// Did is created, changed or unchanged; differs, with the diff, where nothing was
-	// written because of it; missing with --check.
+	// Did is created, changed or unchanged. It is differs, with the diff, if nothing was written
+	// because of that difference; and missing with --check.
 	Did  string `json:"did"`
 	Diff string `json:"diff,omitempty"`
 }
 
-// write writes into this directory, all files or none, and prints what it did. next
-// is what people do then.
+// write writes the files into this directory, all or none, and prints what it did. next
+// says what people do afterwards.
 func (o *filesOptions) write(files []scaffold.File, notes []string, next string) error {
 	changes, err := scaffold.Write(".", files, o.force)
 	if different := differing(err); len(different) > 0 {
@@ -77,8 +77,8 @@ func (o *filesOptions) write(files []scaffold.File, notes []string, next string)
 	return nil
 }
 
-// check writes nothing, and fails if a file has another text. remedy is what brings
-// it up to date.
+// check writes nothing, and fails if a file's text differs. remedy is what brings
+// the files up to date.
 func (o *filesOptions) check(files []scaffold.File, notes []string, remedy string) error {
 	var all []fileJSON
 	var stale []string
@@ -106,7 +106,7 @@ func (o *filesOptions) check(files []scaffold.File, notes []string, remedy strin
 	return nil
 }
 
-// print prints the files, the diffs among them, and the notes.
+// print prints the files with their diffs, and the notes.
 func (o *filesOptions) print(files []fileJSON, notes []string) error {
 	if o.output == outputJSON {
 		return printJSON(o.stdout, filesJSON{Files: append([]fileJSON{}, files...), Notes: append([]string{}, notes...)})
@@ -133,7 +133,7 @@ func ofDiffering(all []*scaffold.Differs) []fileJSON {
 	return files
 }
 
-// differing are the files of an error of [scaffold.Write] that exist with another text.
+// differing returns the files in an error of [scaffold.Write] that exist with another text.
 func differing(err error) []*scaffold.Differs {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {

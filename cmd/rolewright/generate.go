@@ -45,9 +45,9 @@ type generateRBACOptions struct {
 	definitions                  string
 	scan, offline, strict, allow bool
 	injectOwnerRef               bool
-	// own are kinds whose CRDs may not be written yet.
+	// own are kinds whose CRDs may not have been written yet.
 	own rbac.Catalog
-	// jobs is whether the Role for runs as Jobs is written: some watch makes them, and config/jobs is not there.
+	// jobs says whether to write the Role for runs as Jobs: some watch makes them, and there is no config/jobs.
 	jobs bool
 	contentPaths
 }
@@ -125,7 +125,7 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	o.contentPaths.bindFlags(fs)
 }
 
-// run writes the rules, and lists what is not known.
+// run writes the rules, and lists the gaps: what could not be found out.
 func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.validate(); err != nil {
 		return usage(err)
@@ -156,7 +156,7 @@ func (o *generateRBACOptions) yaml(needs rbac.Needs, gaps []tasks.Gap) string {
 	return rbac.Role{Name: o.name, Namespaces: o.namespaces, Jobs: o.jobs}.YAML(needs, gaps)
 }
 
-// recordIt is what to do about places that are not known.
+// recordIt says what to do about gaps.
 const recordIt = "record the requests with \"rolewright run --record-api-calls\" and give the file with --api-calls, " +
 	"or list them in a comment of the task (see --help)"
 
@@ -192,7 +192,7 @@ func bindsClusterRole() bool {
 	return err == nil && ofClusterRole.Match(data)
 }
 
-// generate adds up the needs. Places are as seen from the working directory.
+// generate adds up the needs. The files of gaps are relative to the working directory.
 func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (rbac.Needs, []tasks.Gap, error) {
 	watched, err := usableWatches(o.watchesFile, o.lookupEnv)
 	if err != nil {
@@ -224,8 +224,8 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	return out.Needs, rbac.SortGaps(out.Gaps), nil
 }
 
-// installedCollections are where collections are looked for, those of a
-// distribution's packages among them.
+// installedCollections returns the directories in which to look for collections, including
+// those of a distribution's packages.
 func installedCollections(lookupEnv func(string) (string, bool)) []string {
 	return append(assembly.CollectionsDirs(lookupEnv), "/usr/lib/python3/dist-packages")
 }
@@ -237,8 +237,8 @@ func absolutePath(path string) string {
 	return path
 }
 
-// finder finds kinds in the built-in table, from the definitions, and from
-// the cluster, which it asks once, and only for a kind that is in neither.
+// finder looks kinds up in the built-in table, in the definitions, and in the cluster.
+// It asks the cluster once, and only for a kind that neither of the others has.
 func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (func(apiVersion, kind string) (rbac.Resource, bool), error) {
 	known, err := rbac.Builtin()
 	if err != nil {
@@ -268,10 +268,10 @@ func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (fun
 	}, nil
 }
 
-// discoverTimeout bounds each request of the one look at the cluster.
+// discoverTimeout bounds each request of the single query to the cluster.
 const discoverTimeout = 5 * time.Second
 
-// discoverAll asks the cluster for its kinds. Broken groups are left out.
+// discoverAll asks the cluster for its kinds. It leaves out groups that are broken.
 func discoverAll(ctx context.Context) (rbac.Catalog, error) {
 	c, err := findCluster(os.LookupEnv)
 	if err != nil {

@@ -67,7 +67,7 @@ taken in place of the usual ones.`,
 	return cmd
 }
 
-// versionAndManifests are what chart and bundle are made of.
+// versionAndManifests returns what chart and bundle are made of.
 func versionAndManifests(given string, stdin io.Reader) (version string, stream []byte, err error) {
 	if version, err = projectVersion(given); err != nil {
 		return "", nil, usage(err)
@@ -113,8 +113,8 @@ else is in bundle/, such as metadata/dependencies.yaml, is kept, but for manifes
 
 const bundleDockerfile = "bundle.Dockerfile"
 
-// isOwnBundle refuses to write over a bundle that another tool has made, as operator-sdk: the Dockerfile of one that this command has
-// made begins as the next one does.
+// isOwnBundle refuses to overwrite a bundle that another tool, such as operator-sdk, has made: the Dockerfile of a bundle
+// from this command has the same first line as the new one.
 func isOwnBundle(dockerfile []byte) error {
 	mark, _, _ := bytes.Cut(dockerfile, []byte("\n"))
 	is, err := os.ReadFile(bundleDockerfile)
@@ -189,7 +189,7 @@ each other.
 	}
 }
 
-// projectVersion is the version that is given, or that of the project's own Chart.yaml.
+// projectVersion returns the given version, or else the one in the project's own Chart.yaml.
 func projectVersion(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -211,7 +211,7 @@ func projectVersion(given string) (string, error) {
 	return chart.Version, nil
 }
 
-// checkChartOutput refuses a directory with a chart that people write: config/chart, and one of another name.
+// checkChartOutput refuses a directory with a chart that people write: config/chart, and a chart with another name.
 func checkChartOutput(dir string, made []byte) error {
 	if same(dir, chartSources) {
 		return fmt.Errorf("--output %s: this is what is written by hand; give another directory", dir)
@@ -232,8 +232,8 @@ func checkChartOutput(dir string, made []byte) error {
 	return nil
 }
 
-// replaceDirectory writes a directory again, or only parts of it. What is there has to be one that was
-// made before, which has the marker.
+// replaceDirectory replaces a directory, or only parts of it. A directory with files in it must contain
+// the marker, which shows that the command has made it before.
 func replaceDirectory(cmd *cobra.Command, dir, marker string, files map[string][]byte, parts ...string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {

@@ -89,8 +89,8 @@ func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
 	return o.restore(files, made.Notes)
 }
 
-// restore writes the files that are missing, and keeps those that exist with another
-// text, unless with force.
+// restore writes the files that are missing. It keeps files that exist with another
+// text, unless force is set.
 func (o *filesOptions) restore(files []scaffold.File, notes []string) error {
 	var kept []*scaffold.Differs
 	files = slices.DeleteFunc(files, func(f scaffold.File) bool {
@@ -119,7 +119,7 @@ func (o *filesOptions) restore(files []scaffold.File, notes []string) error {
 		counted(len(kept), "file", "files"), strings.Join(pathsOf(kept), ", "))
 }
 
-// newGenerateHealthLuaCommand prints health checks for Argo CD.
+// newGenerateHealthLuaCommand returns the command that prints health checks for Argo CD.
 func newGenerateHealthLuaCommand() *cobra.Command {
 	var watchesFile, output string
 	cmd := &cobra.Command{
@@ -161,8 +161,8 @@ const (
 	outputLua  = "lua"
 )
 
-// managedKinds are the kinds of the watches file whose status the operator writes,
-// or those of them that are named.
+// managedKinds returns the kinds of the watches file whose status the operator writes; if
+// kinds are named, only those.
 func managedKinds(stderr io.Writer, watchesFile string, named []string) ([]schema.GroupKind, error) {
 	watched, err := usableWatches(watchesFile, os.LookupEnv)
 	if err != nil {

@@ -45,11 +45,11 @@ yaml-language-server, such as VS Code, by a first line
 	}
 }
 
-// kindDefinitions are the CRDs of a project.
+// kindDefinitions is the pattern of a project's CRD files.
 const kindDefinitions = defaultDefinitions + "/bases/*.y*ml"
 
-// schemaOfKind is the schema of the kind's objects: a choice, where there are
-// several versions.
+// schemaOfKind returns the schema of the kind's objects. Several versions become
+// alternatives.
 func schemaOfKind(kind string) (any, error) {
 	var kinds []string
 	for _, path := range globbed(kindDefinitions) {
@@ -88,7 +88,7 @@ func schemaOfKind(kind string) (any, error) {
 	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, kindDefinitions, strings.Join(kinds, ", "))
 }
 
-// projectRoles are the names of the roles of the project in this directory.
+// projectRoles returns the names of the roles of the project in this directory.
 func projectRoles() []string {
 	var names []string
 	for _, dir := range globbed("roles/*") {

@@ -66,8 +66,8 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
 	return cmd
 }
 
-// generateWebhooksOptions are the flags of rolewright generate webhooks. Kinds are found as
-// for "generate rbac".
+// generateWebhooksOptions are the flags of rolewright generate webhooks. It finds kinds
+// like "generate rbac".
 type generateWebhooksOptions struct {
 	generateRBACOptions
 
@@ -121,8 +121,8 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 	return nil
 }
 
-// server adds the configurations for what the operator answers, and returns the manifests
-// that its server needs.
+// server adds the configurations for the requests that the operator answers, and returns the
+// manifests that its server needs.
 func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*unstructured.Unstructured, namer admission.Namer, stderr io.Writer) ([]byte, error) {
 	i := o.install
 	if i.Name == "" {
@@ -174,13 +174,13 @@ func yamlStream(objects []*unstructured.Unstructured) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// policyDelay is longer than the API server takes to heed a policy that was applied: it
-// looks each second, and says nowhere that it has. schemaDelay is longer than it takes to
-// know the schema of a CRD that was installed: without it, apply refuses the object.
+// policyDelay is longer than the API server takes to enforce a policy that was applied: it
+// looks every second, and nothing shows that it has. schemaDelay is longer than it takes to
+// learn the schema of a CRD that was installed: until then, apply refuses the object.
 const policyDelay, schemaDelay = 3 * time.Second, 8 * time.Second
 
-// webhooks applies what the API server needs for the watches, for whose kinds CRDs are
-// installed, and waits until it holds. Commands are left out without an address to ask.
+// webhooks applies what the API server needs for the watches, and waits until it is in force.
+// The CRDs of their kinds are installed already. Without an address, commands are left out.
 func (a *applier) webhooks(ctx context.Context, watched []watches.Watch, address string) error {
 	namer := func(gvk schema.GroupVersionKind) (string, error) { return a.resource(ctx, gvk) }
 	objects, err := admission.Policies(watched, nil, namer)
@@ -219,7 +219,7 @@ func (a *applier) webhooks(ctx context.Context, watched []watches.Watch, address
 	return errors.Join(errs...)
 }
 
-// resource is what the resource of a kind is called, as soon as the kind is served.
+// resource returns the name of a kind's resource, as soon as the kind is served.
 func (a *applier) resource(ctx context.Context, gvk schema.GroupVersionKind) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, installPatience)
 	defer cancel()

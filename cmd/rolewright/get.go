@@ -30,7 +30,7 @@ func newGetCommand() *cobra.Command {
 	return cmd
 }
 
-// runResults are how a run can end.
+// runResults returns the results that a run can have.
 func runResults() []string { return []string{"Succeeded", "Failed", "Interrupted"} }
 
 // runsOptions are the settings of get runs.
@@ -84,7 +84,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		o.result = known[i]
 	}
-	o.several = !o.watch // events are of one replica
+	o.several = !o.watch // only one replica's events can be followed
 	r, query, err := o.ask(cmd.Context(), args)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// noteHistory says what the history of a replica has not.
+// noteHistory says what is missing from the history of a replica.
 func noteHistory(stderr io.Writer, is api.ListMeta) {
 	if !is.Leads {
 		fmt.Fprintln(stderr, "This replica makes no runs: another one has the history of those of now. Name its Pod with --operator-pod.")
@@ -148,7 +148,7 @@ func objectQuery(query url.Values, object string) error {
 	return nil
 }
 
-// runRows are the lines of a table of runs.
+// runRows returns the lines of a table of runs.
 func runRows(runs []history.Brief, kinds *kindNames, now time.Time, header bool) (rows [][]string) {
 	if header {
 		rows = append(rows, []string{"NAMESPACE", "KIND", "NAME", "RUN", "RESULT", "CAUSE", "AGE", "DURATION", "CHANGED"})
@@ -181,18 +181,18 @@ func runRows(runs []history.Brief, kinds *kindNames, now time.Time, header bool)
 	return rows
 }
 
-// shownID is how much of the ID of a run a table shows.
+// shownID is how many characters of a run's ID a table shows.
 const shownID = 8
 
-// kindNames are what a table calls kinds: with their group where the table is wide, and once it has had kinds of that
-// name of several groups.
+// kindNames decides how a table names kinds: with their group if the table is wide, or once it has had kinds with the
+// same name in several groups.
 type kindNames struct {
 	wide    bool
 	groups  map[string]string // by the name of the kind
 	several map[string]bool
 }
 
-// see knows an object that the table has.
+// see takes note of the kind of an object in the table.
 func (k *kindNames) see(o history.Object) {
 	if k.groups == nil {
 		k.groups, k.several = map[string]string{}, map[string]bool{}

@@ -112,8 +112,8 @@ func (o *selectOptions) getObjects(cmd *cobra.Command, args []string, output lis
 	})
 }
 
-// follow hands the objects, or the one of a name, to see, and then what happens to them, until it
-// is done or fails. first sees all that there are before.
+// follow passes the objects, or only the one with a name, to see, and then their changes, until see
+// is done or fails. Before that, first sees all objects that exist.
 func (c *objectClient) follow(ctx context.Context, selector, name string, first watchtools.PreconditionFunc, see watchtools.ConditionFunc) error {
 	options := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector = selector
@@ -123,7 +123,7 @@ func (c *objectClient) follow(ctx context.Context, selector, name string, first 
 		return o
 	}
 	of := c.of(c.namespace)
-	// The watch repeats what is refused, and logs it.
+	// The watch would retry a request that is refused, and log it.
 	if _, err := of.List(ctx, options(metav1.ListOptions{Limit: 1})); err != nil {
 		return cmp.Or(ctx.Err(), unreachable(err))
 	}
@@ -138,7 +138,7 @@ func (c *objectClient) follow(ctx context.Context, selector, name string, first 
 	return cmp.Or(ctx.Err(), err)
 }
 
-// objectTable says which columns there are.
+// objectTable says which columns the table has.
 type objectTable struct{ wide, namespaces bool }
 
 func (v objectTable) header() []string {

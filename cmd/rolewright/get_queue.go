@@ -71,7 +71,7 @@ The operator is asked every two seconds.`,
 // queueInterval is how often get queue -w asks.
 const queueInterval = 2 * time.Second
 
-// getQueue prints the queue, and then what changes in it where every is not zero.
+// getQueue prints the queue. Unless every is zero, it then prints what changes in the queue.
 func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput, every time.Duration) error {
 	list, err := r.queue(cmd.Context(), query)
 	if err != nil {
@@ -103,10 +103,10 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 	return followQueue(cmd, r, query, tab, kinds, list, every)
 }
 
-// notLeading is said of an operator that has no queue.
+// notLeading is what is printed about a replica that has no queue.
 const notLeading = "This replica makes no runs: another one has the queue."
 
-// noteShards says of which replica a queue or a history is, where the replicas share the objects.
+// noteShards says which replica a queue or a history belongs to, if the replicas share the objects.
 func noteShards(stderr io.Writer, what string, is *api.Shards) {
 	switch {
 	case is == nil:
@@ -150,8 +150,8 @@ func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, ki
 	}
 }
 
-// queueChanges are what differs in a queue, by the position too where positions is true, and
-// what has left it. Of a queue that is not shown as a whole it is not known what has left it.
+// queueChanges returns what differs in a queue, including the position if positions is true, and
+// what has left the queue. If only a part of the queue is shown, what has left it is not known.
 func queueChanges(last, list api.Queue, positions bool) (changed, gone []api.Waiting) {
 	before := map[history.Object]api.Waiting{}
 	for _, is := range last.Items {
@@ -199,18 +199,18 @@ func queueRows(waiting []api.Waiting, kinds *kindNames, now time.Time) (rows [][
 // queuePlace is where an object stands in the queue.
 type queuePlace struct {
 	*api.Waiting `json:",omitempty"`
-	// Replica is the one that runs the object, and Shard the object's; empty where the
-	// replicas do not share the objects.
+	// Replica is the Pod that runs the object, and Shard is the object's shard. Both are empty
+	// if the replicas do not share the objects.
 	Replica string `json:"replica,omitempty"`
 	Shard   string `json:"shard,omitempty"`
-	// Unknown says why that is not known.
+	// Unknown says why the place is not known.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// apiInPod is where the operator's API is in its own Pod, as the manifests have it.
+// apiInPod is the address of the operator's API in its own Pod, as in the manifests.
 const apiInPod = "http://127.0.0.1:6791"
 
-// placePatience bounds what is asked beside what the object itself says.
+// placePatience bounds the request for the place in the queue.
 const placePatience = 5 * time.Second
 
 // placeOf asks the operator for the place of an object in its queue.
@@ -244,7 +244,7 @@ func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructu
 	return place
 }
 
-// placeIn is the place of an object in the queue that has nothing else in it.
+// placeIn returns the place of an object in a queue that was asked for this object only.
 func placeIn(list api.Queue, uid types.UID) (place queuePlace) {
 	is := list.Metadata.Shards
 	if is != nil && len(is.Holders) > 0 {

@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// Percent of garbage before the garbage collector runs. The operator idles most of the time, and its
-// runs need the memory: less garbage is worth a little more CPU. With many objects, garbage is what
-// takes most.
+// Percentages for GOGC. The operator idles most of the time, and its runs need the memory: less garbage
+// is worth a little more CPU. With many objects, garbage takes most of the memory.
 const (
 	leanHeap    = 50
 	leanestHeap = 15
-	// manyObjects is from how many live bytes on there are many: about 30,000 objects.
+	// manyObjects is the number of live bytes above which there are many objects: about 30,000.
 	manyObjects = 128 << 20
 )
 
-// keepLean has the garbage collector run earlier than it would, and earlier still while there are many
-// objects, until ctx ends; unless GOGC says when.
+// keepLean makes the garbage collector run earlier than by default, and earlier still while there are many
+// objects, until ctx ends. It does nothing if GOGC is set.
 func keepLean(ctx context.Context) error {
 	if _, set := os.LookupEnv("GOGC"); set {
 		return nil

@@ -63,8 +63,8 @@ name Rolewright then, and nothing else changes.`,
 	return cmd
 }
 
-// initProject makes a project, or completes the one that is there, which it does not change
-// into another one.
+// initProject makes a project, or completes an existing one, which it does not turn into
+// another project.
 func (o *filesOptions) initProject(domain, name, plugins string, given func(flag string) bool) error {
 	there, err := scaffold.Read(".")
 	isProject := err == nil
@@ -111,7 +111,7 @@ func (o *filesOptions) initProject(domain, name, plugins string, given func(flag
 	return o.write(files, nil, nextKind(p))
 }
 
-// nextKind is what people do with a new project.
+// nextKind says what people do next with a new project.
 func nextKind(p scaffold.Project) string {
 	if p.Charts() {
 		return "next: rolewright create api --group GROUP --helm-chart CHART"
@@ -119,7 +119,7 @@ func nextKind(p scaffold.Project) string {
 	return "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND"
 }
 
-// forPlugins is a project for what operator-sdk calls plugins.
+// forPlugins returns the project for what operator-sdk calls plugins.
 func forPlugins(p scaffold.Project, plugins string) (scaffold.Project, error) {
 	switch word, _, _ := strings.Cut(plugins, "."); word {
 	case "ansible":
@@ -147,8 +147,8 @@ func (o *filesOptions) completeProject(p scaffold.Project) error {
 	return o.write(files, nil, "next: rolewright generate manifests")
 }
 
-// commandFiles are the files and directories of the project that its commands are made of;
-// none if there are roles and playbooks, too.
+// commandFiles returns the project's files and directories that its commands consist of.
+// It returns none if a watch has a role or playbook.
 func commandFiles() (names []string) {
 	watched, _, err := watches.Load("watches.yaml", watches.Options{})
 	if err != nil {
@@ -171,7 +171,7 @@ func commandFiles() (names []string) {
 	return slices.Compact(names)
 }
 
-// exists tells whether there is something at a path, or may be.
+// exists tells whether a path exists, or may exist.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -27,52 +27,52 @@ import (
 // podNamespaceFile exists in every Pod with a service account.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// lease is the lock of the leader. It knows until when leadership is proved,
-// since the elector notices a loss some time after other replicas may lead. Time
-// is measured by this process alone, from the moment before a renewal was sent, and goes on
-// while the machine is suspended.
+// lease is the leader's lock. It knows until when leadership is proved, since the
+// elector notices a loss only some time after other replicas may lead. Time is measured by
+// this process alone, from the moment before a renewal was sent, and goes on while the
+// machine is suspended.
 type lease struct {
 	resourcelock.Interface
 	// good is how long one renewal proves leadership: the renew deadline, which
-	// is shorter than what others wait for.
+	// is shorter than the time that others wait.
 	good time.Duration
 
-	// keeps is true for a client to whom others leave the Lease, and says so with
-	// each renewal.
+	// keeps is true for the client to which others leave the Lease. Each of its renewals
+	// says so.
 	keeps bool
-	// stays is true for a Lease that no other client can ask for: who shares objects has
-	// several.
+	// stays is true for a Lease that no other client can ask for: replicas that share the
+	// objects have several.
 	stays bool
-	// common is true for a Lease that several replicas hold together, in one name. seen is
-	// what one of them has written last, as a read or write of this one has found it that
-	// began at a time.
+	// common is true for a Lease that several replicas hold together, under one name. seen is
+	// what a replica last wrote to it, as this replica read or wrote it; seenAt is when that
+	// read or write began.
 	common bool
 	seen   []byte
 	seenAt moment
-	// expired tells whether a version of the Lease was seen for so long that its holder has
-	// lost it; nil where the elector alone knows.
+	// expired tells whether a version of the Lease has been there for so long that its holder
+	// has lost it; nil if only the elector decides that.
 	expired func(version string) bool
 
 	mu sync.Mutex
-	// shards is until when what is held beside the Lease is proved to be, where that is so.
+	// shards returns until when the shards are proved to be held, if there are any; nil without shards.
 	shards func() (until time.Time, shared bool)
 	until  time.Time // zero while leadership is not held
 	holder string    // as last read
 	read   string    // the version that was last read
 	yields yields
-	from   moment // what until counts from, where a renewal has proved it
-	// boot is the clock that runs on while the machine is suspended: [supervise.SinceBoot], where it is nil.
+	from   moment // the moment from which until is counted; zero unless a renewal has proved it
+	// boot is the clock that goes on while the machine is suspended; nil for [supervise.SinceBoot].
 	boot func() time.Duration
 }
 
-// moment is a time by both clocks of this process: that of package time stands still while the
-// machine is suspended, and the one since its boot does not.
+// moment is a time by both clocks of this process: the clock of package time stops while the
+// machine is suspended, and the clock since boot does not.
 type moment struct {
 	time.Time
 	boot time.Duration
 }
 
-// newLease is nil if there is no election.
+// newLease returns nil if there is no election.
 func (o *runOptions) newLease(c cluster, log logr.Logger) (*lease, error) {
 	if o.held != nil || !o.leaderElect {
 		return o.held, nil
@@ -103,7 +103,7 @@ func (o *runOptions) newLease(c cluster, log logr.Logger) (*lease, error) {
 
 func leaseClient(c cluster, renewDeadline time.Duration) (coordinationv1.LeasesGetter, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election")
-	// One request that hangs must not lose the leadership.
+	// One request that hangs must not cost the leadership.
 	config.Timeout = max(renewDeadline/2, time.Second)
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
@@ -112,7 +112,7 @@ func leaseClient(c cluster, renewDeadline time.Duration) (coordinationv1.LeasesG
 	return client, nil
 }
 
-// leaseOf is the lock of a Lease, to be held by the name identity.
+// leaseOf returns the lock of a Lease, to be held under the name identity.
 func leaseOf(client coordinationv1.LeasesGetter, namespace, name, identity string, renewDeadline time.Duration, log logr.Logger) *lease {
 	l := &lease{good: renewDeadline, yields: yields{log: log}}
 	l.Interface = &resourcelock.LeaseLock{
@@ -123,7 +123,7 @@ func leaseOf(client coordinationv1.LeasesGetter, namespace, name, identity strin
 	return l
 }
 
-// see takes note of the Lease as the API server has it.
+// see takes note of the Lease that the API server returned.
 func (l *lease) see(is *apicoordinationv1.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +131,8 @@ func (l *lease) see(is *apicoordinationv1.Lease) {
 	l.read = is.ResourceVersion
 }
 
-// stamp says in what is about to be written to whom the Lease is left: to the
-// client that keeps it, and to no one once that gives it up.
+// stamp writes into a Lease that is about to be written to whom it is left: to this client
+// while it keeps the Lease, and to none once this client gives it up.
 func (l *lease) stamp(is *apicoordinationv1.Lease) {
 	switch {
 	case !l.keeps:
@@ -143,14 +143,14 @@ func (l *lease) stamp(is *apicoordinationv1.Lease) {
 	}
 }
 
-// onYield has leave called when the Lease is held and another client asks for it.
+// onYield sets the function to call while the Lease is held and another client asks for it.
 func (l *lease) onYield(leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.yields.leave = leave
 }
 
-// yielded is to whom the Lease is left, if that is another client; empty if not.
+// yielded returns the client to which the Lease is left, if that is another one; empty if not.
 func (l *lease) yielded() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,15 +204,15 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 	began := l.now()
 	before, after := "lease.before-write", "lease.written"
 	if r.HolderIdentity != l.Identity() {
-		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
+		l.set(time.Time{}) // giving it up means having lost it, whether that is known yet or not
 		if holder := l.lastHolder(); holder != l.Identity() {
-			// The elector goes by what it knew before it was frozen, and would free
-			// what it has just read to be another's.
+			// The elector acts on what it knew before it was frozen, and would free a
+			// Lease although it has just read that another client holds it.
 			return fmt.Errorf("the lease is not given up: it is held by %q by now", holder)
 		}
 		before, after = "lease.before-release", "lease.released"
 	} else if l.lastHolder() != l.Identity() {
-		// The elector has seen it as held: Get says so. This is for what it knew before.
+		// Normally Get has made the elector believe that it is held. This covers what it knew before.
 		if to := l.yielded(); to != "" {
 			return fmt.Errorf("the lease is left to %q", to)
 		}
@@ -228,15 +228,15 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 	failpoint.Hit(after)
 	if err == nil && r.HolderIdentity == l.Identity() {
 		l.prove(began)
-		l.seen, _ = json.Marshal(r) // or else it is taken for another's, which proves as much
+		l.seen, _ = json.Marshal(r) // otherwise this write would count as another replica's, which proves as much
 		l.seenAt = began
 	}
 	return err
 }
 
-// keptByOthers tells whether another replica has renewed the common Lease since this one has
-// looked last, which proves as much as to have renewed it then. So they do not all write it,
-// and hinder each other. It is called by the elector alone.
+// keptByOthers tells whether another replica has renewed the common Lease since this one last
+// looked. That proves as much as a renewal of its own at that time would. So the replicas do not
+// all write the Lease, and get in each other's way. Only the elector calls it.
 func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
 	began := l.now()
 	record, raw, err := l.Interface.Get(ctx)
@@ -245,7 +245,7 @@ func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
 	}
 	if record.HolderIdentity != l.Identity() {
 		l.endIfLost(record.HolderIdentity)
-		// The elector goes by what it knew, and what is written now would go by what was read.
+		// The elector acts on what it knew, and a write now would be based on what was just read.
 		return false, fmt.Errorf("the lease is held by %q by now", record.HolderIdentity)
 	}
 	before, at := l.seen, l.seenAt
@@ -272,15 +272,15 @@ func (l *lease) sinceBoot() time.Duration {
 
 func (l *lease) now() moment { return moment{time.Now(), l.sinceBoot()} }
 
-// prove has the leadership proved by a renewal that began at a moment.
+// prove records that a renewal which began at a moment has proved the leadership.
 func (l *lease) prove(from moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until, l.from = from.Add(l.good), from
 }
 
-// endIfLost ends what the last renewal proves where another one holds the Lease by now. It
-// does not set that to zero, by which watch would see nothing lost.
+// endIfLost ends the proof of the last renewal if another client holds the Lease by now. It
+// does not set until to zero, because watch would then see no loss.
 func (l *lease) endIfLost(holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,13 +295,13 @@ func (l *lease) lastHolder() string {
 	return l.holder
 }
 
-// errNotLeading is why a write is refused.
+// errNotLeading is the reason why a write is refused.
 var errNotLeading = errors.New("this replica does not hold the leadership, or cannot prove it")
 
-// watch returns a server that fails when leadership was held and cannot be
-// proved any more, after it has called lost. A process that was frozen learns so
-// at once what its elector takes a whole renewal to find out. It looks when the proof
-// ends, so that it wakes no process that leads.
+// watch returns a server that fails when leadership was held and can no longer be
+// proved, after it has called lost. So a process that was frozen learns at once what
+// its elector takes a whole renewal to find out. It looks when the proof ends, and so
+// wakes no process that leads.
 func (l *lease) watch(lost func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(0)
@@ -313,9 +313,9 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 			case <-timer.C:
 			}
 			l.mu.Lock()
-			led, left := !l.until.IsZero(), l.good/4 // a proof that comes meanwhile lasts longer
+			led, left := !l.until.IsZero(), l.good/4 // a proof that arrives in the meantime lasts longer
 			if l.shards != nil {
-				left = min(left, 500*time.Millisecond) // or not
+				left = min(left, 500*time.Millisecond) // shards may come and go
 			}
 			l.mu.Unlock()
 			if led {
@@ -330,22 +330,22 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 	}
 }
 
-// held is nil while leadership is proved.
+// held returns nil while leadership is proved.
 func (l *lease) held() error {
-	if until := l.proved(); time.Now().Before(until) { // a process that is frozen in between sees it
+	if until := l.proved(); time.Now().Before(until) { // a process that is frozen between the two calls notices
 		return nil
 	}
 	return errNotLeading
 }
 
-// proved is until when leadership is proved, and with it all that is held beside it; zero if
-// it is not held.
+// proved returns until when leadership and all held shards are proved; zero if leadership is
+// not held.
 func (l *lease) proved() time.Time {
 	l.mu.Lock()
 	until, from, shards := l.until, l.from, l.shards
 	l.mu.Unlock()
 	if !until.IsZero() && from.boot != 0 {
-		// The earlier of the two: the process may be frozen between its looks at the clocks.
+		// The earlier of the two: the process may be frozen between reading the two clocks.
 		if by := time.Now().Add(from.boot + l.good - l.sinceBoot()); by.Before(until) {
 			until = by
 		}
@@ -359,14 +359,14 @@ func (l *lease) proved() time.Time {
 	return until
 }
 
-// shareBy has the leadership proved only as long as the shards are that are held.
+// shareBy limits the proof of leadership to the time until which the held shards are proved.
 func (l *lease) shareBy(proved func() (until time.Time, shared bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shards = proved
 }
 
-// namespace is that of the Lease.
+// namespace returns the namespace of the Lease.
 func (l *lease) namespace() string {
 	namespace, _, _ := strings.Cut(l.Describe(), "/")
 	return namespace

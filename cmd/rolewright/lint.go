@@ -29,7 +29,7 @@ type lintOptions struct {
 	strict, syntaxCheck bool
 }
 
-// The values of lint's --output, beside those of the other commands.
+// The values of lint's --output, in addition to those of other commands.
 const (
 	outputSARIF  = "sarif"
 	outputGitHub = "github"
@@ -103,7 +103,7 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// findings compares everything, and says what it has looked at. An error is about a
+// findings compares everything, and says what it has checked. An error is about a
 // file that cannot be read.
 func (o *lintOptions) findings(ctx context.Context) (found []lint.Finding, checked string, err error) {
 	watched, problems, err := watches.Load(o.file, watches.Options{LookupEnv: o.lookupEnv})
@@ -165,14 +165,14 @@ func ofProblems(rule string, problems []watches.Problem) []lint.Finding {
 	return found
 }
 
-// ofSchemas are objects that can replace variables of the content.
+// ofSchemas warns of schemas that let objects replace variables of the content.
 func (o *lintOptions) ofSchemas(_ context.Context, watched []watches.Watch) ([]lint.Finding, error) {
 	v := validateOptions{definitions: defaultDefinitions, contentPaths: o.contentPaths}
 	problems, err := v.checkSchemas(o.file, watched)
 	return ofProblems(lint.KeepsUnknown, problems), err
 }
 
-// ofSyntax is what Ansible says of the content.
+// ofSyntax returns what Ansible finds in the content.
 func (o *lintOptions) ofSyntax(ctx context.Context, watched []watches.Watch) ([]lint.Finding, error) {
 	if !o.syntaxCheck {
 		return nil, nil
@@ -235,7 +235,7 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 // ofDefinition compares the CRD of a watch with its role.
 func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	if !w.Content.Ansible() {
-		return nil, nil // the CRD is all that there is
+		return nil, nil // the CRD has no role to be compared with
 	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
 	if errors.Is(err, scaffold.ErrSeveral) {
@@ -262,7 +262,7 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 		if len(d.Breaks) > 0 {
 			f.Hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
 		}
-		if d.WasOpen && len(d.Guessed) > 0 { // as of a project of operator-sdk, whose CRD keeps any spec
+		if d.WasOpen && len(d.Guessed) > 0 { // for example in a project of operator-sdk, whose CRD accepts any spec
 			f.Severity = lint.Warning
 			f.Hint = "rolewright generate argspec, and add to the argument spec what objects set beside the defaults: a CRD without it removes that; then " + f.Hint
 		}
@@ -271,19 +271,19 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	return found, nil
 }
 
-// roleOf is the role that is run, or that a playbook runs first; empty if there is none.
+// roleOf returns the role that is run, or that a playbook runs first; empty if there is none.
 func roleOf(c watches.Content) string {
 	if c.Role != "" {
 		return c.Role
 	}
 	role, err := scaffold.RoleOf(c.Playbook)
 	if err != nil {
-		return "" // it is missing or no YAML, which is found already
+		return "" // it is missing or not YAML, which is reported already
 	}
 	return role
 }
 
-// ofOptions are the options of a watch's role that have no effect.
+// ofOptions returns the options of a watch's role that have no effect.
 func ofOptions(w watches.Watch) ([]lint.Finding, error) {
 	role := roleOf(w.Content)
 	if role == "" {
@@ -311,7 +311,7 @@ func ofOptions(w watches.Watch) ([]lint.Finding, error) {
 	return found, nil
 }
 
-// firstDifference is the first line in which two texts differ.
+// firstDifference returns the number of the first line in which two texts differ.
 func firstDifference(a, b string) int {
 	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range min(len(as), len(bs)) {
@@ -342,7 +342,7 @@ func (o *lintOptions) ofPermissions(ctx context.Context, _ []watches.Watch) ([]l
 	return found, err
 }
 
-// ofJobs is what runs as Jobs lack in config.
+// ofJobs returns what config lacks for runs as Jobs.
 func (o *lintOptions) ofJobs(_ context.Context, watched []watches.Watch) ([]lint.Finding, error) {
 	if !exists("config/manager") {
 		return nil, nil // the manifests come from elsewhere

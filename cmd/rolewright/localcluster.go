@@ -85,13 +85,13 @@ The exit code is that of the command.`,
 		Example: "  rolewright cluster exec -- kubectl get namespaces",
 		Args:    cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell knows them
+			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell completes them
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
 	}
 }
 
-// serveCommand is what up starts.
+// serveCommand returns the command that up starts in the background.
 func (o *localClusterOptions) serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "serve",

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
-// logFormat is the value of --log-format. If it is empty, the log is as that of
-// ansible-operator.
+// logFormat is the value of --log-format. If it is empty, the log looks like
+// ansible-operator's.
 type logFormat string
 
 const (
@@ -43,7 +43,7 @@ func (f *logFormat) Set(text string) error {
 	return fmt.Errorf("%q is not a format of the log: write console, json or logfmt", text)
 }
 
-// logOptions are the flags of all that logs.
+// logOptions are the flags of all commands that log.
 type logOptions struct {
 	zap       zap.Options
 	logFormat logFormat
@@ -60,7 +60,7 @@ func (o *logOptions) bindErrorLog(fs *pflag.FlagSet) {
 	fs.Lookup("log-format").Usage = "The format of the log on the standard error: console, json or logfmt. It has errors only, unless --zap-log-level says otherwise. What is printed on the standard output stays as it is."
 }
 
-// completeLog has the log in its format. It is an error if --zap-encoder, in fs, asks for another one.
+// completeLog makes the log use its format. It is an error if --zap-encoder, in fs, asks for another one.
 func (o *logOptions) completeLog(fs *pflag.FlagSet) error {
 	f := o.logFormat
 	if f == "" {
@@ -88,7 +88,7 @@ func (o *logOptions) completeLog(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// logger is that of the program, as [newLogger] makes it.
+// logger returns the program's logger, as [newLogger] makes it.
 func (o *logOptions) logger(w io.Writer) logr.Logger {
 	if o.logFormat == "" {
 		return newLogger(o.zap, w)
@@ -97,8 +97,8 @@ func (o *logOptions) logger(w io.Writer) logr.Logger {
 }
 
 // sameKeys is a core that names the run and the kind by one key each: ansible-operator's log,
-// whose keys are kept where --log-format is not given, has several. It drops no line
-// because there are many of its kind, as zap does with more than 100 a second: tasks are.
+// whose keys are kept without --log-format, uses several. It drops no line because there are
+// many of its kind, as zap does above 100 a second: there can be that many tasks.
 type sameKeys struct{ zapcore.Core }
 
 func (c sameKeys) With(fields []zapcore.Field) zapcore.Core {
@@ -113,7 +113,7 @@ func (c sameKeys) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 }
 
 func (c sameKeys) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	return c.Core.Write(e, withSameKeys(fields)) // it is the core's own
+	return c.Core.Write(e, withSameKeys(fields)) // the core's own error
 }
 
 func withSameKeys(fields []zapcore.Field) []zapcore.Field {
@@ -137,7 +137,7 @@ func withSameKeys(fields []zapcore.Field) []zapcore.Field {
 	return named
 }
 
-// logfmtEncoder writes the JSON object of a line as logfmt: its keys and values, in its order.
+// logfmtEncoder writes the JSON object of a line as logfmt, with the same keys and values in the same order.
 type logfmtEncoder struct{ zapcore.Encoder }
 
 func (e logfmtEncoder) Clone() zapcore.Encoder { return logfmtEncoder{e.Encoder.Clone()} }
@@ -145,11 +145,11 @@ func (e logfmtEncoder) Clone() zapcore.Encoder { return logfmtEncoder{e.Encoder.
 func (e logfmtEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
 	object, err := e.Encoder.EncodeEntry(entry, fields)
 	if err != nil {
-		return nil, err // it is the encoder's own
+		return nil, err // the encoder's own error
 	}
 	decoder := json.NewDecoder(bytes.NewReader(bytes.Clone(object.Bytes())))
 	object.Reset()
-	if _, err := decoder.Token(); err != nil { // the brace
+	if _, err := decoder.Token(); err != nil { // the opening brace
 		return nil, fmt.Errorf("line of the log: %w", err)
 	}
 	for decoder.More() {
@@ -170,7 +170,7 @@ func (e logfmtEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) 
 	return object, nil
 }
 
-// inKey replaces what ends a key.
+// inKey replaces a character that would end a key.
 func inKey(r rune) rune {
 	if endsWord(r) {
 		return '_'
@@ -182,7 +182,7 @@ func endsWord(r rune) bool {
 	return r == '=' || r == '"' || r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r)
 }
 
-// logfmtValue is the text of a JSON string, or other JSON as it is; in quotes if it is not one word.
+// logfmtValue returns the text of a JSON string, or other JSON unchanged; in quotes unless it is one word.
 func logfmtValue(value json.RawMessage) string {
 	var said string
 	if json.Unmarshal(value, &said) != nil {

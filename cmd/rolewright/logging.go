@@ -24,13 +24,13 @@ import (
 func bindZapFlags(o *zap.Options, fs *pflag.FlagSet) {
 	goFlags := flag.NewFlagSet("zap", flag.ContinueOnError)
 	o.BindFlags(goFlags)
-	// The text upstream names the wrong default.
+	// Upstream's text names the wrong default.
 	goFlags.Lookup("zap-time-encoding").Usage =
 		"Zap time encoding (one of 'epoch', 'millis', 'nanos', 'iso8601', 'rfc3339' or 'rfc3339nano'). Defaults to 'rfc3339'."
 	fs.AddGoFlagSet(goFlags)
 }
 
-// debugWindow is the level of a logger that logs debug messages for a while when the process
+// debugWindow is the level of a logger that logs debug messages for debugTime after the process
 // gets SIGUSR1.
 type debugWindow struct {
 	usual         zapcore.LevelEnabler
@@ -38,11 +38,11 @@ type debugWindow struct {
 	asked, enough chan os.Signal
 }
 
-// debugTime is how long it does.
+// debugTime is how long debug messages are logged after SIGUSR1.
 const debugTime = 15 * time.Minute
 
-// newDebugWindow makes it the level of o, beside the level that the flags ask for. It gets the
-// signals from now on.
+// newDebugWindow makes a debug window the level of o, in addition to the level of the flags. It
+// receives the signals from now on.
 func newDebugWindow(o *zap.Options) *debugWindow {
 	w := &debugWindow{usual: o.Level, asked: make(chan os.Signal, 1), enough: make(chan os.Signal, 1)}
 	signal.Notify(w.asked, syscall.SIGUSR1)
@@ -96,8 +96,8 @@ func newLogger(o zap.Options, w io.Writer, more ...uberzap.Option) logr.Logger {
 	return log
 }
 
-// notice is a log line about the command line or the environment, decided
-// before there is a logger.
+// notice is a log line about the command line or the environment that is
+// known before there is a logger.
 type notice struct {
 	message string
 	values  []any

@@ -65,13 +65,13 @@ type tasksLog struct {
 	out, stderr io.Writer
 	follow      bool
 
-	// run is the run that is shown, tasks how many of its tasks were, and ended is true
-	// once its end was. left is true once its replica does not follow it any more, and it goes on.
+	// run is the ID of the run that is shown, tasks is how many of its tasks have been shown, and ended is
+	// true once its end has. left is true once its replica no longer follows the run although it goes on.
 	run   string
 	tasks int
 	ended bool
 	left  bool
-	// object is the one whose runs are shown: several may have the name. It has no name until a run is known.
+	// object is the one whose runs are shown: several may have the name. Its name is empty until a run is known.
 	object history.Object
 }
 
@@ -98,8 +98,8 @@ func (l *tasksLog) show(ctx context.Context, id string) error {
 	}
 }
 
-// catchUp prints what there is of a run, the newest where id is empty, and returns from
-// where on events go on. Only the object of that run is shown then.
+// catchUp prints what is known of a run, or of the newest if id is empty. It returns the cursor
+// from which events continue. From then on, only runs of that run's object are shown.
 func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err error) {
 	if id != "" {
 		is, err := l.reader.run(ctx, id)
@@ -107,7 +107,7 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 			return "", err
 		}
 		l.query.Set("run", is.Run.ID)
-		l.query.Del("namespace") // the ID says it
+		l.query.Del("namespace") // the ID determines it
 		setQuery(l.query, "namespace", is.Run.Namespace)
 		id = runsObject(is.Run.Brief)
 	}
@@ -121,7 +121,7 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 		switch {
 		case id != "":
 			return "", coded(fmt.Errorf("the run is one of %s", id), exitNothing)
-		case l.follow && len(l.reader.others) == 0: // or it is not known which replica makes the first run
+		case l.follow && len(l.reader.others) == 0: // with several replicas it is not known which one makes the first run
 			return list.Metadata.Cursor, nil
 		}
 		return "", errNoRun()
@@ -144,16 +144,16 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 
 // only shows the runs of one object from now on.
 func (l *tasksLog) only(o history.Object) {
-	o.Version = "" // it is the same in all
+	o.Version = "" // the object is the same in all versions
 	l.object = o
 	l.query.Set("kind", o.Kind)
 	setQuery(l.query, "group", o.Group)
 	setQuery(l.query, "namespace", o.Namespace)
 }
 
-// newest lists the newest run of a query, if one is known: of those in progress, the oldest comes first.
+// newest lists the newest run of a query, if one is known: of the runs in progress, the API lists the oldest first.
 func (r *reader) newest(ctx context.Context, query url.Values) (list api.RunList, err error) {
-	query.Set("limit", "1") // of those that have ended
+	query.Set("limit", "1") // of the runs that have ended
 	if list, err = r.runs(ctx, query); err == nil && len(list.Items) > 0 {
 		list.Items = []history.Brief{slices.MaxFunc(list.Items, func(a, b history.Brief) int { return a.Started.Compare(b.Started) })}
 	}
@@ -180,12 +180,12 @@ func (l *tasksLog) event(e history.Event) {
 	}
 }
 
-// print prints a line, in which nothing controls the terminal.
+// print prints a line without characters that control the terminal.
 func (l *tasksLog) print(format string, args ...any) {
 	fmt.Fprintln(l.out, plaintext.Plain(fmt.Sprintf(format, args...)))
 }
 
-// begin prints the first line of another run than the one that is shown.
+// begin prints the first line of a run, unless it is the run that is shown already.
 func (l *tasksLog) begin(b history.Brief) {
 	if l.run == b.ID {
 		return
@@ -196,7 +196,7 @@ func (l *tasksLog) begin(b history.Brief) {
 
 func (l *tasksLog) task(n int, t history.Task) {
 	if n < l.tasks {
-		return // an event of what was in the list already
+		return // the list contained the task of this event already
 	}
 	l.tasks = n + 1
 	took := ""

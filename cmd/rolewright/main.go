@@ -1,8 +1,8 @@
 // Command rolewright turns Ansible content into a Kubernetes operator.
 //
 // The package knows flags, environment variables, signals, exit codes and how
-// the parts are put together. What is done with them is the business of
-// controller, runner and the packages under internal.
+// the parts are put together. The packages controller and runner and those under
+// internal do the rest.
 package main
 
 import (
@@ -26,8 +26,8 @@ func main() {
 	os.Exit(execute(notified(), os.Args, os.Stdout, os.Stderr))
 }
 
-// notified are the signals that end the program: those of people, of a terminal that is closed,
-// unless nohup has it ignored, and of an output that nothing reads any more.
+// notified returns the signals that end the program: signals from people, from a terminal that
+// is closed, unless nohup ignores that, and from an output that nothing reads any more.
 func notified() <-chan os.Signal {
 	signals, pipes := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -36,7 +36,7 @@ func notified() <-chan os.Signal {
 	}
 	signal.Notify(pipes, syscall.SIGPIPE)
 	go func() {
-		for s := range pipes { // of a connection, too
+		for s := range pipes { // a connection may be the cause, too
 			if outputIsGone(1, 2) {
 				signals <- s
 				return
@@ -46,8 +46,8 @@ func notified() <-chan os.Signal {
 	return signals
 }
 
-// outputIsGone tells whether nothing reads one of the descriptors any more: a pipe, or a socket, as of an SSH server.
-// A terminal that is closed is not among these: a write to it causes no SIGPIPE.
+// outputIsGone tells whether nothing reads one of the descriptors any more: a pipe, or a socket such as an SSH server's.
+// A terminal that is closed does not count: writing to it causes no SIGPIPE.
 func outputIsGone(descriptors ...int32) bool {
 	return slices.ContainsFunc(descriptors, func(fd int32) bool {
 		var about unix.Stat_t
@@ -60,13 +60,13 @@ func outputIsGone(descriptors ...int32) bool {
 	})
 }
 
-// abortPatience is how long the program may take to end what it started after
-// the second signal: the grace of a run, the kill, the last status write, whose own limits
-// add up to 25 seconds. A third signal waits for nothing.
+// abortPatience is how long the program may take, after the second signal, to
+// end what it started: the grace of a run, the kill and the last status write, whose own
+// limits add up to 25 seconds. A third signal waits for nothing.
 const abortPatience = time.Minute
 
-// abortKey is the key under which a context carries the one that ends when the
-// program must not wait for anything.
+// abortKey is the key under which a context carries another context, which ends
+// when the program must not wait for anything.
 type abortKey struct{}
 
 // onAbort calls do, in a goroutine of its own, when the user does not want to
@@ -80,9 +80,9 @@ func onAbort(ctx context.Context, do func()) (stop func() bool) {
 }
 
 // execute runs the program until it ends by itself or a signal ends it, and
-// returns the exit code. The first signal asks for an orderly end; the second
-// one stops the runs at once, and leaves nothing of them behind; the third one
-// waits for nothing. SIGHUP and SIGPIPE count as the first one only.
+// returns the exit code. The first signal asks for an orderly end. The second one
+// stops the runs at once, and leaves nothing of them behind. The third one waits for
+// nothing. SIGHUP and SIGPIPE only count as the first signal.
 func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) int {
 	hard, abort := context.WithCancel(context.Background())
 	defer abort()
@@ -103,7 +103,7 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 		case s = <-signals:
 		}
 		if first != nil && (s == syscall.SIGHUP || s == syscall.SIGPIPE) {
-			continue // the person is gone, and not in a hurry
+			continue // the user is gone, and in no hurry
 		}
 		if first == nil {
 			first = s
@@ -121,10 +121,10 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 	}
 }
 
-// ended is the exit code of a program that ended with an error, or without, after the first signal, if there was one.
+// ended returns the exit code of a program that ended with err, which may be nil. first is the first signal, if any.
 func ended(err error, first os.Signal, stderr io.Writer) int {
 	if errors.Is(err, syscall.EPIPE) && outputIsGone(1, 2) {
-		if first == nil { // the error comes before the signal
+		if first == nil { // the error can come before the signal
 			first = syscall.SIGPIPE
 		}
 		return interrupted(first)
@@ -139,9 +139,9 @@ func ended(err error, first os.Signal, stderr io.Writer) int {
 	return code
 }
 
-// run is the whole program: args is the command line with the program's name
-// first. It returns when everything that it started has ended. An error is
-// fit for printing; see [errInvalid].
+// run is the whole program. args is the command line, starting with the program's
+// name. It returns when everything that it started has ended. The error can be
+// printed; see [errInvalid].
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := newRootCommand(args[0])
 	arguments := args[1:]

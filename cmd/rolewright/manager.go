@@ -17,13 +17,13 @@ import (
 	"github.com/rolewright/rolewright/internal/trace"
 )
 
-// leastGrace is what a stop takes even when no run may go on: their processes
-// are ended and their results recorded, for which controller-runtime would
-// allow no time at all with a timeout of 0.
+// leastGrace is what a stop takes even when no run may go on: the processes
+// of the runs are ended and their results recorded. With a timeout of 0,
+// controller-runtime would allow no time at all for that.
 const leastGrace = 10 * time.Second
 
 // noLimit is longer than any operator runs, and short enough to be added to a
-// point in time.
+// time.
 const noLimit = 100 * 365 * 24 * time.Hour
 
 // grace is how long the manager waits for its parts to stop.
@@ -50,13 +50,13 @@ func (o *runOptions) managerOptions(log logr.Logger) ctrl.Options {
 		LeaseDuration:           &o.leaderLeaseDuration,
 		RenewDeadline:           &o.leaderRenewDeadline,
 		RetryPeriod:             &retry,
-		// Safe because what writes ends with the manager, and the manager
-		// with the last run. One that is shared, others hold, too.
+		// Safe because the writers end with the manager, and the manager ends with
+		// the last run. With shards, other replicas hold the same Lease.
 		LeaderElectionReleaseOnCancel: o.shards == 0,
 	}
 }
 
-// cacheNamespaces is nil for all namespaces.
+// cacheNamespaces returns nil for all namespaces.
 func (o *runOptions) cacheNamespaces() map[string]cache.Config {
 	if len(o.namespaces) == 0 {
 		return nil
@@ -74,8 +74,8 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	if trace.Wanted(os.Getenv) {
-		// Exemplars are in OpenMetrics only. It writes some names and labels in another way
-		// than the older format, so it is not offered without need.
+		// Exemplars exist in OpenMetrics only. It writes some names and labels differently from
+		// the older format, so it is not offered without need.
 		options.HandlerOpts = append(options.HandlerOpts, func(h *promhttp.HandlerOpts) { h.EnableOpenMetrics = true })
 	}
 	if !o.enableHTTP2 {
@@ -85,7 +85,7 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 }
 
 // newManager returns a manager that serves metrics. It takes part in the election
-// of the lease, unless that is held already.
+// for the lease, unless the lease is held already.
 func (o *runOptions) newManager(c cluster, lease *lease, log logr.Logger) (ctrl.Manager, error) {
 	options, config := o.managerOptions(log), c.config
 	if lease != nil {

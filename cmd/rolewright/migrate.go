@@ -34,7 +34,7 @@ func newMigrateCommand() *cobra.Command {
 	return cmd
 }
 
-// Where an image of ansible-operator, and one of helm-operator, has the content.
+// Where images of ansible-operator and of helm-operator have the content.
 const (
 	imageHome  = "/opt/ansible"
 	chartsHome = "/opt/helm"
@@ -85,7 +85,7 @@ func (o *migrateOptions) bindFile(fs *pflag.FlagSet) {
 	fs.StringVar(&o.file, "watches-file", "", "The watches file, relative to the project; all files watches*.yaml if empty.")
 }
 
-// known is what the project is compared with.
+// known returns what the project is compared with.
 func (o *migrateOptions) known() migrate.Options {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&runOptions{}).BindFlags(flags)
@@ -110,7 +110,7 @@ func (o *migrateOptions) known() migrate.Options {
 	}
 }
 
-// lostVariable says why a key of a spec becomes no variable.
+// lostVariable says why a key of a spec becomes no variable; empty if it becomes one.
 func lostVariable(key string) string {
 	_, notices := extravars.Vars(map[string]any{"spec": map[string]any{key: "x"}}, extravars.Options{Group: "x", Kind: "X", SnakeCase: true, MarkUnsafe: true})
 	for _, n := range notices {
@@ -163,7 +163,7 @@ func (o *migrateOptions) report(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// home is where the image has the content.
+// home returns the directory of the content in the image.
 func (o *migrateOptions) home() string {
 	if o.image != "" && !exists(filepath.Join(o.image, imageHome)) && exists(filepath.Join(o.image, chartsHome)) {
 		return chartsHome
@@ -171,7 +171,7 @@ func (o *migrateOptions) home() string {
 	return imageHome
 }
 
-// dir is the directory of the project.
+// dir returns the directory of the project.
 func (o *migrateOptions) dir(args []string) (string, error) {
 	switch {
 	case o.image != "" && len(args) > 0:
@@ -181,7 +181,7 @@ func (o *migrateOptions) dir(args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		o.image = absolute // what is below it is looked for from elsewhere, too
+		o.image = absolute // paths below it are also used from other directories
 		return filepath.Join(absolute, o.home()), nil
 	case len(args) > 0:
 		return args[0], nil
@@ -189,7 +189,7 @@ func (o *migrateOptions) dir(args []string) (string, error) {
 	return ".", nil
 }
 
-// ofDeployment compares the operator in the cluster.
+// ofDeployment makes the report of the operator in the cluster.
 func (o *migrateOptions) ofDeployment(ctx context.Context) (migrate.Report, error) {
 	namespace, name, ok := strings.Cut(o.deployment, "/")
 	if !ok || namespace == "" || name == "" {
@@ -215,8 +215,8 @@ func (o *migrateOptions) ofDeployment(ctx context.Context) (migrate.Report, erro
 	return migrate.Deployment("deployment/"+o.deployment, text, o.known())
 }
 
-// printMigrateReport prints the verdict, then the places as compilers do; those with one
-// explanation have it once, below.
+// printMigrateReport prints the verdict, then the places as compilers do. Places with the
+// same explanation share one, below.
 func printMigrateReport(out io.Writer, r migrate.Report) error {
 	var text strings.Builder
 	text.WriteString("DROP-IN: " + map[bool]string{true: "yes", false: "no"}[r.DropIn()])

@@ -24,7 +24,7 @@ import (
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
-// selectOptions say which objects a command is about.
+// selectOptions say which objects a command applies to.
 type selectOptions struct {
 	namespace     string
 	allNamespaces bool
@@ -40,7 +40,7 @@ func (o *selectOptions) bind(cmd *cobra.Command, does string) {
 	fs.StringVarP(&o.selector, "selector", "l", "", does+" the objects with these labels, such as app=web.")
 }
 
-// bindAll is bind for commands that want to be told where all objects of a kind are meant.
+// bindAll is bind for commands that require --all if all objects of a kind are meant.
 func (o *selectOptions) bindAll(cmd *cobra.Command, does string) {
 	o.bind(cmd, does)
 	cmd.Flags().BoolVar(&o.all, "all", false, does+" all objects of the kind.")
@@ -75,10 +75,10 @@ type objectClient struct {
 	kind      schema.GroupVersionKind
 	resource  schema.GroupVersionResource
 	client    dynamic.NamespaceableResourceInterface
-	namespace string // of the objects; empty for all, or for a kind in none
+	namespace string // of the objects; empty for all, or if the kind is cluster-scoped
 }
 
-// of is the client for the namespace of an object.
+// of returns the client for a namespace.
 func (c *objectClient) of(namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return c.client
@@ -86,11 +86,11 @@ func (c *objectClient) of(namespace string) dynamic.ResourceInterface {
 	return c.client.Namespace(namespace)
 }
 
-// called is what kubectl calls an object of the kind.
+// called returns kubectl's name for an object of the kind.
 func (c *objectClient) called(name string) string { return calledBy(c.kind.Kind, c.kind.Group, name) }
 
-// shown is called for people. Where objects of all namespaces are meant, it says in which one
-// the object is.
+// shown is called for people: if objects of all namespaces are meant, it adds the object's
+// namespace.
 func (c *objectClient) shown(obj *unstructured.Unstructured) string {
 	name := c.called(obj.GetName())
 	if c.namespace == "" && obj.GetNamespace() != "" {
@@ -103,7 +103,7 @@ func calledBy(kind, group, name string) string {
 	return strings.Trim(strings.ToLower(kind)+"."+group, ".") + "/" + name
 }
 
-// objects returns a client for a kind, which is given in any of kubectl's ways: as memcached,
+// objects returns a client for a kind. The kind is given in any of kubectl's ways: as memcached,
 // memcacheds, a short name, Memcached, memcached.cache.example.com or with the version.
 func (o *selectOptions) objects(kind string) (*objectClient, error) {
 	found, err := findCluster(os.LookupEnv)
@@ -139,15 +139,15 @@ func (o *selectOptions) objectsIn(found cluster, kind string) (*objectClient, er
 	return c, nil
 }
 
-// mappingOf looks for a kind, as kubectl does: first as a resource, then as a kind. Where several
-// groups have it, none is chosen.
+// mappingOf looks a kind up as kubectl does: first as a resource, then as a kind. If several
+// groups have it, it is ambiguous.
 func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RESTMapping, error) {
 	var ambiguous string
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(disco), disco, func(message string) { ambiguous = message })
 	full, resource := schema.ParseResourceArg(kind)
 	var kinds []schema.GroupVersionKind
 	if full != nil {
-		kinds, _ = mapper.KindsFor(*full) // that it is none is said below
+		kinds, _ = mapper.KindsFor(*full) // an unknown kind is reported below
 	}
 	if len(kinds) == 0 {
 		var err error
@@ -178,7 +178,7 @@ func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RES
 	return mapper.RESTMapping(groupKind)
 }
 
-// list reads the named objects, or those that are selected.
+// list reads the named objects, or the selected ones.
 func (c *objectClient) list(ctx context.Context, o *selectOptions, names []string) (found []unstructured.Unstructured, err error) {
 	if _, err := labels.Parse(o.selector); err != nil {
 		return nil, usage(fmt.Errorf("--selector: %w", err))
@@ -209,8 +209,8 @@ func (c *objectClient) list(ctx context.Context, o *selectOptions, names []strin
 	return list.Items, nil
 }
 
-// chosen is list for commands that do something with the objects: without names it wants to be
-// told which, and there is at least one.
+// chosen is list for commands that act on the objects: without names it requires a selection,
+// and it fails if there are no objects.
 func (c *objectClient) chosen(ctx context.Context, o *selectOptions, names []string) ([]unstructured.Unstructured, error) {
 	if len(names) == 0 && o.selector == "" && !o.all {
 		return nil, usage(errors.New("give names of objects, --selector or --all"))
@@ -222,7 +222,7 @@ func (c *objectClient) chosen(ctx context.Context, o *selectOptions, names []str
 	return found, err
 }
 
-// nothingFound says that a list is empty, and where was looked.
+// nothingFound says that a list is empty, and in which namespace it looked.
 func nothingFound(things, namespace string) error {
 	where := ""
 	if namespace != "" {

@@ -92,7 +92,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 
 func (o *onceOptions) settle(given func(flag string) bool) {
 	o.devOptions.settle(given)
-	// One run is not worth a fork server, and ends when it is told to.
+	// One run is not worth a fork server, and ends at once when it is told to.
 	if !given("executor") {
 		o.executor = string(watches.ExecutorRunner)
 	}
@@ -101,7 +101,7 @@ func (o *onceOptions) settle(given func(flag string) bool) {
 	}
 }
 
-// asked is the object that is to run, and the watch that says how.
+// asked returns the object that is to run, and the watch that runs it.
 func (o *onceOptions) asked(stdin io.Reader) (*unstructured.Unstructured, watches.Watch, error) {
 	fail := func(err error) (*unstructured.Unstructured, watches.Watch, error) { return nil, watches.Watch{}, err }
 	if o.timeout < 0 {
@@ -171,8 +171,8 @@ func (o *onceOptions) run(cmd *cobra.Command) error {
 	return errInvalid
 }
 
-// place completes obj by what the cluster knows: the namespace, and of the object of
-// its name the UID and the generation. It is false if there is none.
+// place completes obj with what the cluster knows: the namespace and, if an object of that name
+// exists, its UID and generation. exists is false if there is none.
 func place(ctx context.Context, c cluster, namespaces []string, obj *unstructured.Unstructured) (exists bool, err error) {
 	objects, err := newApplier(c, namespaces)
 	if err != nil {
@@ -191,7 +191,7 @@ func place(ctx context.Context, c cluster, namespaces []string, obj *unstructure
 	return err == nil, nil
 }
 
-// make makes the run, with all that it needs around it.
+// make executes the run, with everything that it needs around it.
 func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj *unstructured.Unstructured) (once controller.Once, err error) {
 	log := logr.FromContextOrDiscard(ctx)
 	registry := prometheus.NewRegistry()

@@ -18,17 +18,17 @@ import (
 )
 
 // probes answers the kubelet as long as the process lives: also between two
-// managers, when an operator that has left its Lease to another client stands by
+// managers, when an operator that has left its Lease to another client is on standby
 // again.
 type probes struct {
-	listener net.Listener // nil where nothing is served
+	listener net.Listener // nil if nothing is served
 	runner   *assembly.RunnerCheck
 	set      atomic.Pointer[controller.Set]
-	// webhooks checks that the API server gets answers; nil where it asks for none.
+	// webhooks checks that the API server gets answers; nil if the operator serves no webhooks.
 	webhooks healthz.Checker
 }
 
-// newProbes listens.
+// newProbes starts to listen.
 func (o *runOptions) newProbes(ctx context.Context, check *assembly.RunnerCheck) (*probes, error) {
 	p := &probes{runner: check}
 	if o.healthBindAddress == "" || o.healthBindAddress == "0" {
@@ -53,8 +53,8 @@ func (p *probes) serve(ctx context.Context) error {
 		webhooks = healthz.Ping
 	}
 	for path, checks := range map[string]map[string]healthz.Checker{
-		// The liveness checks stay trivial: to restart the process cures neither
-		// a missing ansible-runner nor an API server that is away.
+		// The liveness checks stay trivial: a restart of the process cures neither
+		// a missing ansible-runner nor an unreachable API server.
 		"/healthz": {"healthz": healthz.Ping, "ping": healthz.Ping},
 		"/readyz":  {"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served, "webhooks": webhooks},
 	} {
@@ -69,7 +69,7 @@ func (p *probes) serve(ctx context.Context) error {
 	return nil
 }
 
-// serveUntil serves until ctx ends, which cuts what is in progress, or until one of the listeners fails.
+// serveUntil serves until ctx ends, which cuts off requests in progress, or until one of the listeners fails.
 func serveUntil(ctx context.Context, server *http.Server, listeners ...net.Listener) error {
 	serving, ctx := errgroup.WithContext(ctx)
 	serving.Go(func() error {
@@ -85,7 +85,7 @@ func serveUntil(ctx context.Context, server *http.Server, listeners ...net.Liste
 	return nil
 }
 
-// errNoSet is the state before the first manager.
+// errNoSet is the error until the first manager has started.
 var errNoSet = errors.New("the operator has not started yet")
 
 func (p *probes) served(*http.Request) error {

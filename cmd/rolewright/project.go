@@ -16,8 +16,8 @@ import (
 	"github.com/rolewright/rolewright/controller/scenario"
 )
 
-// devRunnerRoot is where dev, once and test have the directories of their runs; empty
-// where the user has no cache directory.
+// devRunnerRoot returns where dev, once and test keep the directories of their runs; empty
+// if the user has no cache directory.
 func devRunnerRoot() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -26,18 +26,18 @@ func devRunnerRoot() string {
 	return filepath.Join(cache, "rolewright", "dev")
 }
 
-// showDevRoot has the help say where these runs are.
+// showDevRoot makes the help show where these runs are.
 func showDevRoot(fs *pflag.FlagSet) {
 	fs.Lookup("runner-root").DefValue = "~/.cache/rolewright/dev"
 }
 
-// gatherAsDeployed sets ANSIBLE_GATHERING as the project's Deployment does, where it is
-// not set: runs on this machine then gather facts if those in the Pod do.
+// gatherAsDeployed sets ANSIBLE_GATHERING as the project's Deployment does, unless it is set
+// already. Then runs on this machine gather facts if runs in the Pod do.
 func gatherAsDeployed() error {
 	if _, set := os.LookupEnv(envGathering); set {
 		return nil
 	}
-	containers, _ := deployedContainers() // a file that cannot be read is for kubectl to complain about
+	containers, _ := deployedContainers() // a file that cannot be read is left to kubectl to report
 	for _, c := range containers {
 		for _, e := range c.Env {
 			if e.Name == envGathering && e.Value != "" {
@@ -57,7 +57,7 @@ func (o *runOptions) completeAsDeployed(fs *pflag.FlagSet) error {
 	return usage(errors.Join(err, o.completeLog(fs)))
 }
 
-// deployedContainers are those of the Deployments in the manifest of the project in this directory.
+// deployedContainers returns the containers of the Deployments in the manifest of the project in this directory.
 func deployedContainers() (all []corev1.Container, err error) {
 	f, err := os.Open(managerManifest)
 	if err != nil {
@@ -77,10 +77,10 @@ func deployedContainers() (all []corev1.Container, err error) {
 	return all, nil
 }
 
-// startCluster is what people without a cluster can do.
+// startCluster is the command for people without a cluster.
 const startCluster = `eval "$(rolewright cluster up --download)"`
 
-// needWatches refuses to wait for a watches file that is not there at the start.
+// needWatches fails if the watches file does not exist at the start, instead of waiting for it.
 func needWatches(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return usage(fmt.Errorf("there is no %s; name the file, or run where it is; \"rolewright init\" makes a project", file))

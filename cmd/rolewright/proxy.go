@@ -117,7 +117,7 @@ func (o *proxyOptions) findWatches() ([]watches.Watch, string, error) {
 	return found, name, nil
 }
 
-// findOwner reads the object, and finds the watch that runs it among those of its kind.
+// findOwner reads the object, and finds the watch that runs it among the watches of its kind.
 func findOwner(ctx context.Context, objects *applier, all []watches.Watch, name string) (watches.Watch, proxy.Owner, error) {
 	all = servedOf(objects.client, all)
 	obj, err := objects.read(ctx, all[0].GVK, name)
@@ -128,7 +128,7 @@ func findOwner(ctx context.Context, objects *applier, all []watches.Watch, name 
 	return watch, proxy.Owner{GVK: watch.GVK, Namespace: obj.GetNamespace(), Name: name, UID: obj.GetUID()}, usage(err)
 }
 
-// handOut gives the kubeconfig to the user; remove takes the file away again.
+// handOut gives the kubeconfig to the user; remove removes the file.
 func (o *proxyOptions) handOut(access *proxy.Access, stdout io.Writer) (remove func(), err error) {
 	data, err := access.Kubeconfig()
 	if err != nil {
@@ -158,11 +158,11 @@ func (o *proxyOptions) handOut(access *proxy.Access, stdout io.Writer) (remove f
 	return func() { _ = os.Remove(path) }, nil
 }
 
-// ownerPollInterval is how often the object is looked for: a person who has
-// deleted it should not write for it much longer.
+// ownerPollInterval is how often the object is looked up: someone who has
+// deleted it should not write on its behalf for much longer.
 const ownerPollInterval = 2 * time.Second
 
-// followOwner takes the right to write away once the object is gone. It returns
+// followOwner takes away the right to write once the object is gone. It returns
 // when ctx is done.
 func followOwner(ctx context.Context, c client.Client, owner proxy.Owner, access *proxy.Access) error {
 	defer access.Revoke()

@@ -15,45 +15,45 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// contentPeriod is how often the files of the content are looked at, with
-// --watch-content. A look, and not a notification: a mounted ConfigMap changes through
-// links, and network disks tell nothing. What has changed has to rest for as long.
+// contentPeriod is how often the files of the content are checked with --watch-content.
+// They are polled because notifications do not work everywhere: a mounted ConfigMap changes
+// through links, and network disks send none. A change has to rest for one period.
 const contentPeriod = 2 * time.Second
 
-// restPatience is how long content may take to come to rest before that is reported.
+// restPatience is how long content may keep changing before that is reported.
 const restPatience = time.Minute
 
-// retryPeriod is how often content is copied again that could not be.
+// retryPeriod is how often copying the content is tried again after an error that is not the content's.
 const retryPeriod = time.Minute
 
-// reload has the operator use changed content, all of it or nothing.
+// reload makes the operator use changed content, all of it or nothing.
 type reload struct {
 	op  *operator
 	log logr.Logger
 
 	place contentcopy.Place
-	// used is the state of what is in use, seen that of the last look, and refused that
-	// of what cannot be used.
+	// used is the state of the content in use, seen the state at the last check, and refused
+	// the state of content that cannot be used.
 	used, seen, refused contentcopy.State
-	// again is when what is refused for another reason than the content is tried again.
+	// again is when content is tried again that was refused for another reason than the content.
 	again time.Time
-	// broken is why what is in use cannot be read, as at the start; and reported the last
-	// reason that was.
+	// broken is why the content in use cannot be read, which can only be so from the start; nil if
+	// it can. reported is the last reason that was reported.
 	broken   error
 	reported string
-	// unrest is since when the content has changed at each look, restless is true if that
-	// was reported.
+	// unrest is since when the content has been different at each check; restless is true once
+	// that has been reported.
 	unrest   time.Time
 	restless bool
 	warned   []watches.Problem // about the watches file, and logged
 }
 
-// newReload makes the first copy of the content. There is no one before it to stay in use,
-// so that it may be broken: its runs say how.
+// newReload makes the first copy of the content. There is no earlier content to keep using,
+// so the first copy may be broken: its runs then say how.
 func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, error) {
 	r := &reload{op: op, log: op.log.WithName("content")}
 	var err error
-	for range 10 { // it may be changed meanwhile, but not for ever
+	for range 10 { // it may be changing, but not for ever
 		if err = r.copy(ctx, op.watched); !errors.Is(err, contentcopy.ErrChanging) {
 			break
 		}
@@ -69,8 +69,8 @@ func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, erro
 	return r, nil
 }
 
-// copy makes a copy of the content of watches, and has it used if it is not broken. The
-// first one is used in any case.
+// copy copies the content of watches, and makes the operator use it if it is not broken. The
+// first copy is used in any case.
 func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 	content, state, err := contentcopy.Take(ctx, r.op.runnerRoot, r.op.watchesFile, watched)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 			err = unreadableError{err}
 		}
 		if now, stateErr := r.place.State(ctx); err == nil && (stateErr != nil || now != r.seen) {
-			err = errors.Join(contentcopy.ErrChanging, stateErr) // the watches file, maybe
+			err = errors.Join(contentcopy.ErrChanging, stateErr) // perhaps the watches file has changed
 		}
 	}
 	if err != nil {
@@ -97,13 +97,13 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 	return r.op.use(watched, content)
 }
 
-// unreadableError is what is wrong with content, until it is changed.
+// unreadableError says what is wrong with the content; it stays wrong until it is changed.
 type unreadableError struct{ error }
 
-// errSame is returned for content that was written again as it was.
+// errSame is returned if the content was written again without a change.
 var errSame = errors.New("the content is the same")
 
-// run looks at the content until ctx ends.
+// run checks the content until ctx ends.
 func (r *reload) run(ctx context.Context) error {
 	defer func() { r.op.content.Close() }()
 	for {
@@ -117,7 +117,7 @@ func (r *reload) run(ctx context.Context) error {
 	}
 }
 
-// look takes what has changed, if it has come to rest. An error is none of the content.
+// look uses content that has changed and come to rest. It returns no errors of the content, only others.
 func (r *reload) look(ctx context.Context) error {
 	state, err := r.place.State(ctx)
 	switch {
@@ -139,7 +139,7 @@ func (r *reload) look(ctx context.Context) error {
 	watched, err := r.load()
 	if err != nil {
 		r.rests()
-		r.report(err, brokenContent) // which may be about files elsewhere: it is loaded again at the next look
+		r.report(err, brokenContent) // it may be about files elsewhere: load runs again at the next look
 		return nil
 	}
 	err = r.copy(ctx, watched)
@@ -167,7 +167,7 @@ func (r *reload) look(ctx context.Context) error {
 	return nil
 }
 
-// load loads the watches file; what is odd in it is logged once.
+// load loads the watches file, and logs each warning about it once.
 func (r *reload) load() ([]watches.Watch, error) {
 	watched, problems, err := r.op.readWatches()
 	if err == nil {
@@ -185,7 +185,7 @@ func (r *reload) load() ([]watches.Watch, error) {
 	return watched, nil
 }
 
-// changes reports content that has changed at each look for too long.
+// changes reports content that has been changing for too long.
 func (r *reload) changes(ctx context.Context) {
 	if r.unrest.IsZero() {
 		r.unrest = time.Now()
@@ -199,12 +199,12 @@ func (r *reload) changes(ctx context.Context) {
 		"Changed content is not used: what was before it stays in use until all files rest")
 }
 
-// rests notes that the content did not change between two looks.
+// rests notes that the content did not change between two checks.
 func (r *reload) rests() { r.unrest, r.restless = time.Time{}, false }
 
 const brokenContent = "Changed content is broken: what was before it stays in use until it is fixed"
 
-// report says once what is wrong with the content; nil: nothing.
+// report logs once what is wrong with the content; err is nil if nothing is.
 func (r *reload) report(err error, message string) {
 	r.op.Recorder.ContentBroken(err != nil)
 	text := ""
@@ -221,13 +221,13 @@ func (r *reload) report(err error, message string) {
 	r.reported = text
 }
 
-// useError is about what serves the kinds, and not about the content.
+// useError is an error of the controllers that serve the kinds, not of the content.
 type useError struct{ error }
 
 // Unwrap returns the reason.
 func (e useError) Unwrap() error { return e.error }
 
-// use has the watches served, and runs made of the content, from now on.
+// use makes the operator serve the watches, with runs that use the content, from now on.
 func (op *operator) use(watched []watches.Watch, content *contentcopy.Copy) error {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -237,7 +237,7 @@ func (op *operator) use(watched []watches.Watch, content *contentcopy.Copy) erro
 	defer before.Close()
 	set := op.probes.set.Load()
 	if set == nil || op.ending() {
-		return nil // the next one begins with them
+		return nil // the next set begins with them
 	}
 	if err := set.Watch(watched, content); err != nil && !op.ending() {
 		return useError{err}
@@ -245,7 +245,7 @@ func (op *operator) use(watched []watches.Watch, content *contentcopy.Copy) erro
 	return nil
 }
 
-// serves notes what serves the kinds, until ending is true.
+// serves notes the set that serves the kinds, until ending returns true.
 func (op *operator) serves(set *controller.Set, ending func() bool) {
 	op.probes.set.Store(set)
 	op.ending = ending

@@ -23,8 +23,8 @@ import (
 // replayOptions are the flags of replay.
 type replayOptions struct{ root, output string }
 
-// roots are where runs are looked for: where the operator has them, and where dev and
-// once have them, unless one place is given.
+// roots returns where runs are looked for: where the operator keeps them, and where dev and
+// once do, unless --runner-root names a place.
 func (o *replayOptions) roots(cmd *cobra.Command) []string {
 	local := devRunnerRoot()
 	if cmd.Flags().Changed("runner-root") || local == "" {
@@ -86,7 +86,7 @@ func (o *replayOptions) run(cmd *cobra.Command, name string) error {
 	return errInvalid
 }
 
-// find is the directory of the run, below the first of the roots that has it.
+// find returns the directory of the run, below the first of the roots that has it.
 func find(roots []string, name string) (string, error) {
 	if filepath.Base(name) == name {
 		var failed error
@@ -98,27 +98,27 @@ func find(roots []string, name string) (string, error) {
 			switch {
 			case failed == nil:
 				failed = err
-			case failed.Error() != err.Error(): // which is so where the name is no ID
+			case failed.Error() != err.Error(): // the errors of two roots differ if the name is not an ID
 				failed = fmt.Errorf("%w\n%w", failed, err)
 			}
 		}
 		return "", failed
 	}
-	dir, err := filepath.EvalSymlinks(name) // the path that ansible-operator documents is a link
+	dir, err := filepath.EvalSymlinks(name) // the path that ansible-operator documents is a symbolic link
 	if err != nil {
 		return "", err
 	}
 	return filepath.Abs(dir)
 }
 
-// askedMask hides what a command has asked to hide.
+// askedMask hides what a command asked to be hidden.
 type askedMask struct{ *redact.Masker }
 
 // Name implements [runner.Masker].
 func (m askedMask) Name(name, _ string) string { return m.Mask(name) }
 
-// show writes the events of a run, each with the time at which it was, and the end
-// of the run where it is known.
+// show writes the events of a run, each with its time, and the end of the run if it
+// is known.
 func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket, run status.Run) {
 	now := run.Started
 	screen := console.New(out, coloured(out), func() time.Time { return now.Local() })
@@ -127,7 +127,7 @@ func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket
 	close(ended)
 	root := filepath.Join(dir, "../../..") // RUNNER-ROOT/.runs/UID/RUN
 	if is, err := filepath.EvalSymlinks(root); err == nil {
-		root = is // as the copies are named
+		root = is // the names of the copies have the resolved path
 	}
 	asked := redact.New()
 	redacted := func(ctx context.Context, value string) { asked.Add(ctx, value) }

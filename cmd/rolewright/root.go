@@ -19,10 +19,10 @@ const (
 	// ansibleOperator is the name of a link to this binary in images, for
 	// entrypoints that were written for ansible-operator.
 	ansibleOperator = "ansible-operator"
-	// helmOperator is another one, for those written for helm-operator.
+	// helmOperator is the name of another link, for entrypoints that were written for helm-operator.
 	helmOperator = "helm-operator"
-	// kubectlPlugin is the name by which kubectl finds a plugin, and kubectlComplete the one
-	// that it asks for the completion of a plugin's arguments. They are links, too.
+	// kubectlPlugin is the name by which kubectl finds a plugin. kubectlComplete is the name of the
+	// program that kubectl asks to complete a plugin's arguments. Both are links, too.
 	kubectlPlugin   = "kubectl-rolewright"
 	kubectlComplete = "kubectl_complete-rolewright"
 )
@@ -72,7 +72,7 @@ func newRootCommand(arg0 string) *cobra.Command {
 	return root
 }
 
-// takeDefaults gives "run" the defaults of helm-operator where they are others.
+// takeDefaults gives "run" the defaults of helm-operator where they differ.
 func takeDefaults(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		for flag, value := range map[string]string{"health-probe-bind-address": ":8081", "metrics-bind-address": ":8080", "metrics-addr": ":8080"} {
@@ -102,8 +102,8 @@ func newVersionCommand(program string) *cobra.Command {
 	return cmd
 }
 
-// explainFlagError adds the nearest flag to an error about an unknown one, and
-// where the list of flags is.
+// explainFlagError adds to an error about an unknown flag the nearest flag, and
+// where to find the list of flags.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {
@@ -115,7 +115,7 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 }
 
-// explainArgument refuses what is no subcommand of cmd, and names the nearest.
+// explainArgument refuses an argument that is not a subcommand of cmd, and suggests the nearest.
 func explainArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func explainArgument(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 }
 
-// oneArgument takes one argument, and says what is missing where there is none.
+// oneArgument accepts exactly one argument. missing is the error if there is none.
 func oneArgument(missing string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -141,7 +141,7 @@ func oneArgument(missing string) cobra.PositionalArgs {
 	}
 }
 
-// checkCompletion has cobra's command for completions refuse shells that it does not know.
+// checkCompletion makes cobra's completion command refuse shells that it does not know.
 func checkCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -152,7 +152,7 @@ func checkCompletion(root *cobra.Command) {
 	}
 }
 
-// nearestFlag is the flag that name was probably meant to be; empty if none is
+// nearestFlag returns the flag that was probably meant by name; empty if none is
 // close.
 func nearestFlag(flags *pflag.FlagSet, name string) string {
 	var names []string

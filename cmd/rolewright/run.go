@@ -23,7 +23,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// runCommand is the name of the command that is the operator.
+// runCommand is the name of the command that runs the operator.
 const runCommand = "run"
 
 func newRunCommand() *cobra.Command {
@@ -36,7 +36,7 @@ func newRunCommand() *cobra.Command {
 			"or of ~/.kube/config.",
 		Example: "  rolewright run --log-format=console\n" +
 			"  rolewright run --watches-file=./watches.yaml --reconcile-period=1h --max-concurrent-reconciles=4",
-		// ansible-operator ignores arguments, and Deployments that give some
+		// ansible-operator ignores arguments, and Deployments that pass some
 		// must start.
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -116,7 +116,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	return assembly.WithServers(ctx, op.lead, append(servers, serveHistory...)...)
 }
 
-// newOperator reads the watches, and finds the cluster, which it does not ask.
+// newOperator reads the watches and finds the cluster, but sends it no request.
 func (o *runOptions) newOperator(log logr.Logger, stdout io.Writer) (*operator, error) {
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (o *runOptions) newOperator(log logr.Logger, stdout io.Writer) (*operator, 
 	return op, err
 }
 
-// meetCluster waits for the API server, and chooses where the runs of its objects are.
+// meetCluster waits for the API server, and chooses the directory for the runs of its objects.
 func (op *operator) meetCluster(ctx context.Context) error {
 	if err := op.cluster.waitForServer(ctx, startPatience()); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (op *operator) meetCluster(ctx context.Context) error {
 	return err
 }
 
-// operator is what lasts as long as the process, while it leads again and again.
+// operator is the state that lasts as long as the process, which may lead several times.
 type operator struct {
 	*runOptions
 	*assembly.Parts
@@ -158,16 +158,16 @@ type operator struct {
 	calls   *rbac.Recorder
 	probes  *probes
 
-	sharing atomic.Pointer[shards] // nil where objects are not shared
-	// adopt is [jobs.Executor.Adopt] where runs are made as Jobs, for those who share the objects.
+	sharing atomic.Pointer[shards] // nil if objects are not shared
+	// adopt is [jobs.Executor.Adopt] if runs are made as Jobs; replicas that share the objects call it.
 	adopt func(ctx context.Context, has func(types.UID) bool)
 
 	mu      sync.Mutex
 	watched []watches.Watch
-	content *contentcopy.Copy // nil where runs are made of what lies there
-	// answered are the watches again, for who must not wait for the lock.
+	content *contentcopy.Copy // nil if runs use the files directly
+	// answered holds the watches again, for callers that must not wait for the lock.
 	answered atomic.Pointer[[]watches.Watch]
-	ending   func() bool // whether what serves the kinds does not any more
+	ending   func() bool // whether the set that serves the kinds is ending
 }
 
 // lead takes part in the election, and does so again after another client has asked
@@ -191,8 +191,8 @@ func (op *operator) lead(ctx context.Context) error {
 	}
 }
 
-// once puts together what serves the kinds, and runs it until ctx is done or the
-// leadership is lost.
+// once puts together the parts that serve the kinds, and runs them until ctx is done or
+// the leadership is lost.
 func (op *operator) once(ctx context.Context) error {
 	mgr, err := op.newManager(op.cluster, op.lease, op.log)
 	if err != nil {
@@ -232,7 +232,7 @@ func (op *operator) once(ctx context.Context) error {
 	return assembly.WithServers(ctx, func(ctx context.Context) error { return assembly.Serve(ctx, mgr.Start, set) }, servers...)
 }
 
-// newSet adds the controllers to mgr, for the watches as they are now.
+// newSet adds the controllers to mgr, for the current watches.
 func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway *proxy.Proxy) (*controller.Set, error) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
@@ -243,7 +243,7 @@ func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway *pr
 	return set, err
 }
 
-// endOf is nil if ctx has ended: a stop during the start is not a failure.
+// endOf returns nil if ctx has ended: a stop during the start is not a failure.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the stop caused the error

@@ -16,8 +16,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// The environment variables that run reads itself. Those about single kinds
-// are read with the watches file, those about Ansible by Ansible.
+// The environment variables that run reads itself. Variables about single kinds
+// are read with the watches file, and Ansible reads its own.
 const (
 	envWatchNamespace  = "WATCH_NAMESPACE"
 	envOperatorName    = "OPERATOR_NAME"
@@ -32,18 +32,18 @@ const (
 // maxVerbosity is the highest verbosity that ansible-playbook knows of.
 const maxVerbosity = 7
 
-// leaderRetryPeriod is that of ansible-operator, which has no flag for it.
+// leaderRetryPeriod is the period of ansible-operator, which has no flag for it.
 const leaderRetryPeriod = 2 * time.Second
 
-// sources are where complete looks: which flags were given on the command
+// sources are the inputs of complete: which flags were given on the command
 // line, and the environment.
 type sources struct {
 	given     func(flag string) bool
 	lookupEnv func(name string) (string, bool)
 }
 
-// complete settles aliases, reads the environment and checks the result. It
-// changes nothing but o. The error names everything that is wrong; the notices
+// complete resolves aliases, reads the environment and checks the result. It
+// changes nothing but o. The error names everything that is wrong. The notices
 // are for the log.
 func (o *runOptions) complete(src sources) ([]notice, error) {
 	var notices []notice
@@ -122,7 +122,7 @@ func (o *runOptions) settleLogEvents(note func(string, ...any)) {
 	o.eventLevel = level
 }
 
-// settleConcurrency turns what is not a number of workers into one, as
+// settleConcurrency replaces an invalid number of workers with a valid one, as
 // ansible-operator does.
 func (o *runOptions) settleConcurrency(note func(string, ...any)) {
 	if o.maxConcurrent < 1 {
@@ -166,8 +166,8 @@ func (o *runOptions) readEnv(src sources, note func(string, ...any)) {
 	}
 }
 
-// splitNamespaces reads a comma-separated list; blanks and empty elements do
-// not count.
+// splitNamespaces splits a comma-separated list. It ignores blanks, empty elements
+// and repetitions.
 func splitNamespaces(list string) []string {
 	var names []string
 	for name := range strings.SplitSeq(list, ",") {
@@ -179,7 +179,7 @@ func splitNamespaces(list string) []string {
 	return names
 }
 
-// validate is called on settled options.
+// validate checks options that complete has settled.
 func (o *runOptions) validate() error {
 	var problems []error
 	wrong := func(format string, args ...any) {
@@ -256,8 +256,8 @@ func (o *runOptions) validateLeaderElection() error {
 	return nil
 }
 
-// isBindAddress reports whether a server can listen on address. It can on ""
-// and "0" too: controller-runtime gives them a meaning.
+// isBindAddress reports whether a server can listen on address. "" and "0" are valid,
+// too: controller-runtime gives them a meaning.
 func isBindAddress(address string) bool {
 	if address == "" || address == "0" {
 		return true

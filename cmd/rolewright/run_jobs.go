@@ -51,7 +51,7 @@ func makesJobs(watched []watches.Watch) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Executor == watches.ExecutorJob })
 }
 
-// checkJobs reports what does not go together with the executor job.
+// checkJobs reports settings that do not go together with the executor job.
 func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	if !makesJobs(watched) {
 		return nil
@@ -59,7 +59,7 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	if o.follow != nil || o.copied != nil {
 		for i := range watched {
 			if watched[i].Executor == watches.ExecutorJob {
-				watched[i].Executor = watches.ExecutorAuto // dev and its like run on this machine
+				watched[i].Executor = watches.ExecutorAuto // dev, once and the like run on this machine
 				if watched[i].Content.Command != nil {
 					watched[i].Executor = watches.ExecutorRunner
 				}
@@ -79,8 +79,8 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	return nil
 }
 
-// jobRunner is what makes runs: local, or where a watch wants Jobs what makes those too, which is
-// added to mgr.
+// jobRunner returns what executes runs: the local executor or, if a watch wants Jobs, one that
+// makes Jobs, too, which it adds to mgr.
 func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (controller.Runner, error) {
 	if !makesJobs(op.watched) {
 		return op.Executor, nil
@@ -126,10 +126,10 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 	return e, nil
 }
 
-// serverClock knows the time of the API server by its last answer.
+// serverClock estimates the API server's time from its last answer.
 type serverClock struct {
 	next  http.RoundTripper // nil for the usual one
-	ahead atomic.Int64      // of this machine's clock, in nanoseconds
+	ahead atomic.Int64      // how far the server is ahead of this machine's clock, in nanoseconds
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -146,7 +146,7 @@ func (c *serverClock) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (c *serverClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// podNamespace is that of the Pod that this process is in; empty for none.
+// podNamespace returns the namespace of the Pod that this process is in; empty if it is in none.
 func podNamespace() string {
 	data, err := os.ReadFile(podNamespaceFile)
 	if err != nil {
@@ -155,10 +155,10 @@ func podNamespace() string {
 	return strings.TrimSpace(string(data))
 }
 
-// managerContainer is the operator's in its Pod.
+// managerContainer is the name of the operator's container in its Pod.
 const managerContainer = "manager"
 
-// ownImage is the image of the operator's container in the Pod that this process is in.
+// ownImage returns the image of the operator's container in the Pod that this process is in.
 func ownImage(client kubernetes.Interface, namespace string) (string, error) {
 	const remedy = "set --job-image to the operator's image"
 	if namespace == "" {
@@ -182,7 +182,7 @@ func ownImage(client kubernetes.Interface, namespace string) (string, error) {
 	return "", fmt.Errorf("the operator's Pod %s has no container %q; %s", name, managerContainer, remedy)
 }
 
-// newJobRunCommand is the main program of a Pod of a run.
+// newJobRunCommand returns the main program of a run's Pod.
 func newJobRunCommand() *cobra.Command {
 	var input, program string
 	cmd := &cobra.Command{
@@ -217,7 +217,7 @@ func newJobRunCommand() *cobra.Command {
 	return cmd
 }
 
-// newJobInstallCommand brings this program into a Pod of another image.
+// newJobInstallCommand returns the command that copies this program into a Pod with another image.
 func newJobInstallCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: jobs.InstallName + " DIRECTORY", Short: "Copy this program into a directory", Hidden: true, Args: cobra.ExactArgs(1),
@@ -225,7 +225,7 @@ func newJobInstallCommand() *cobra.Command {
 	}
 }
 
-// logJobs says what is not obvious of the executor job.
+// logJobs logs what is not obvious about the executor job.
 func logJobs(log logr.Logger, watched []watches.Watch) {
 	for _, w := range watched {
 		if w.Executor == watches.ExecutorJob && !w.ManageStatus {

@@ -48,7 +48,7 @@ type runOptions struct {
 	injectOwnerRef      bool
 	suppressOverrides   bool
 	reconcilePeriod     time.Duration
-	chartPeriod         *time.Duration // that of charts; nil where the flag is not given
+	chartPeriod         *time.Duration // for charts; nil if the flag is not given
 	retryMin, retryMax  time.Duration
 	progressInterval    time.Duration
 	maxConcurrent       int
@@ -83,17 +83,17 @@ type runOptions struct {
 	inventory    string
 	skipFacts    bool
 
-	// Set by dev: who follows the runs, and who is told of the controllers. Else nil.
+	// Set by dev: who follows the runs, and who is told about the controllers. Nil otherwise.
 	follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower
 	started func(*controller.Set)
-	// copied is the content that dev has copied; nil for what lies there.
+	// copied is the content that dev has copied; nil to use the files directly.
 	copied *contentcopy.Copy
-	// held is the lease of dev while it has taken over from another operator: it is held
-	// already, and stays so.
+	// held is the lease of dev while it has taken over from another operator. It is held
+	// already, and stays held.
 	held *lease
 }
 
-// flagGroup is a set of flags that belong together, in the help and in the
+// flagGroup is a set of flags that belong together in the help and in the
 // reference.
 type flagGroup struct {
 	title string
@@ -140,7 +140,7 @@ func (o *runOptions) printUsage(cmd *cobra.Command) error {
 		hideFlags(fs)
 		fs.VisitAll(func(f *pflag.Flag) {
 			if own := cmd.Flags().Lookup(f.Name); own != nil {
-				f.DefValue = own.DefValue // that of the name by which the program was called
+				f.DefValue = own.DefValue // the default may depend on the name by which the program was called
 			}
 		})
 		fmt.Fprintf(&b, "\n%s:\n%s", g.title, fs.FlagUsagesWrapped(usageWidth))
@@ -163,7 +163,7 @@ func (o *runOptions) bindWatchContent(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.watchContent, "watch-content", false, "Use changed roles, playbooks and watches without a restart, as soon as all of them can be read. Runs are made of a copy of them below --runner-root.")
 }
 
-// bindAnsibleRunner adds the flag that several subcommands have.
+// bindAnsibleRunner adds a flag that several subcommands share.
 func bindAnsibleRunner(fs *pflag.FlagSet, path *string) {
 	fs.StringVar(path, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
 }
@@ -194,7 +194,7 @@ func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, for kinds whose watch does not say. 0 keeps none, a negative duration is no limit.")
 }
 
-// bindRunnerRoot adds the flag that several subcommands have.
+// bindRunnerRoot adds a flag that several subcommands share.
 func bindRunnerRoot(fs *pflag.FlagSet, root *string) {
 	fs.StringVar(root, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories and artifacts of runs.")
 }
@@ -232,7 +232,7 @@ func (o *runOptions) bindLogging(fs *pflag.FlagSet) {
 	o.bindLog(fs)
 }
 
-// deprecation is a flag that still works and is to be replaced.
+// deprecation is a flag that still works but should be replaced.
 type deprecation struct{ flag, instead string }
 
 func deprecations() []deprecation {
@@ -255,7 +255,7 @@ func hideFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// byteSize is a flag's number of bytes, written as Kubernetes writes quantities.
+// byteSize is the value of a flag in bytes, written like a Kubernetes quantity.
 type byteSize int64
 
 func (b *byteSize) String() string {

@@ -38,7 +38,7 @@ func (o *runOptions) newProxy(
 	return proxy.New(ctx, options)
 }
 
-// openCallRecord opens the file of --record-api-calls; nil if there is none.
+// openCallRecord opens the file of --record-api-calls; calls is nil without that flag.
 func (o *runOptions) openCallRecord() (calls *rbac.Recorder, end func(), err error) {
 	if o.recordAPICalls == "" {
 		return nil, func() {}, nil
@@ -46,11 +46,11 @@ func (o *runOptions) openCallRecord() (calls *rbac.Recorder, end func(), err err
 	if calls, err = rbac.OpenRecorder(o.recordAPICalls); err != nil {
 		return nil, nil, fmt.Errorf("--record-api-calls: %w", err)
 	}
-	return calls, func() { _ = calls.Close() }, nil // each line was written when its call came
+	return calls, func() { _ = calls.Close() }, nil // each line was written as its call arrived
 }
 
-// recordCalls passes calls of the proxy on to the record; nil for none. A
-// failure is logged once: a full disk must not fail runs.
+// recordCalls returns a function that passes calls of the proxy on to the record; nil without
+// a record. A failure is logged once: a full disk must not fail runs.
 func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 	if calls == nil {
 		return nil
@@ -71,7 +71,7 @@ func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 }
 
 // serveUserMetrics opens the address to which roles post metrics, and returns
-// what serves it until its context ends.
+// a function that serves it until its context ends.
 func (o *runOptions) serveUserMetrics(ctx context.Context, handler *usermetrics.Handler) (func(context.Context) error, error) {
 	if o.userMetricsAddress == "" || o.userMetricsAddress == "0" {
 		return func(context.Context) error { return nil }, nil

@@ -54,7 +54,7 @@ func (o *runOptions) readWatches() ([]watches.Watch, []watches.Problem, error) {
 	return watched, problems, nil
 }
 
-// checkPrune reports watches with prune where the operator does not know what their objects
+// checkPrune reports watches with prune if the operator does not know what their objects
 // own, or what their runs touch.
 func (o *runOptions) checkPrune(watched []watches.Watch) error {
 	for _, w := range watched {
@@ -74,7 +74,7 @@ func (o *runOptions) checkPrune(watched []watches.Watch) error {
 	return nil
 }
 
-// usableWatches are those of a file that can be used; the error is the user's.
+// usableWatches loads a watches file that must be free of errors. The error it returns is the user's.
 func usableWatches(file string, lookupEnv func(string) (string, bool)) ([]watches.Watch, error) {
 	watched, problems, err := watches.Load(file, watches.Options{LookupEnv: lookupEnv})
 	if err != nil {
@@ -83,7 +83,7 @@ func usableWatches(file string, lookupEnv func(string) (string, bool)) ([]watche
 	return watched, nil
 }
 
-// problemsError adds to err what only the problems know: each of them with its
+// problemsError adds to err what only the problems contain: each problem with its
 // place, or what to do about a file that cannot be read.
 func problemsError(err error, problems []watches.Problem) error {
 	if !errors.Is(err, watches.ErrInvalid) {
@@ -99,7 +99,7 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// executorOptions are for runs of the watches that there are, and of those that may come.
+// executorOptions are for runs of the current watches, and of watches that may be added later.
 func (o *runOptions) executorOptions() assembly.ExecutorOptions {
 	return assembly.ExecutorOptions{
 		Path: o.ansibleRunner, WarmIdle: o.warmIdle, TrustLine: o.trustLine, Later: o.watchContent && o.executor != string(watches.ExecutorRunner),

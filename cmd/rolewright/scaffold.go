@@ -88,7 +88,7 @@ playbook or chart, or no finalizer with --finalizer.`,
 	fs.BoolVar(&o.force, "force", false, "Write over files that exist.")
 	o.bindOutput(cmd)
 	for _, flag := range []string{"role", "playbook", "crd-from", "finalizer", "cluster-scoped"} {
-		cmd.MarkFlagsMutuallyExclusive("helm-chart", flag) // releases are in namespaces, and are uninstalled
+		cmd.MarkFlagsMutuallyExclusive("helm-chart", flag) // releases belong to namespaces, and are uninstalled
 	}
 	return cmd
 }
@@ -141,7 +141,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// takeChart reads the chart, and takes from it what people have not said.
+// takeChart reads the chart, and takes from it what the flags do not say.
 func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
 	if watches.ChartProgramIn(os.Getenv("PATH")) == "" {
 		return fmt.Errorf("%s, which runs charts, is neither beside rolewright nor in PATH, and nothing was written: run \"make build\" in a checkout of Rolewright, and put its bin/ in PATH", watches.ChartProgram)
@@ -159,7 +159,7 @@ func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// files are those of the kind, and notes about them.
+// files returns the files of the kind, and notes about them.
 func (o *createAPIOptions) files() (files []scaffold.File, notes []string, err error) {
 	if o.kind.Chart != nil {
 		for _, path := range o.kind.LeftOver(".") {
@@ -175,8 +175,8 @@ func (o *createAPIOptions) files() (files []scaffold.File, notes []string, err e
 	return files, append(notes, more...), err
 }
 
-// checkContent reads the tasks of a role or playbook that exists, before anything is
-// written for it, and returns where its defaults contradict its argument spec.
+// checkContent reads the tasks of an existing role or playbook before anything is
+// written for it. It returns where the role's defaults contradict its argument spec.
 func (o *createAPIOptions) checkContent() (notes []string, err error) {
 	what := content.Content{Role: filepath.Join("roles", o.kind.Role)}
 	if o.kind.Playbook != "" {
@@ -192,7 +192,7 @@ func (o *createAPIOptions) checkContent() (notes []string, err error) {
 	return contradictions(filepath.Join("roles", o.kind.Role))
 }
 
-// contradictions are the places where the defaults of a role contradict its argument spec.
+// contradictions lists where the defaults of a role contradict its argument spec.
 func contradictions(role string) (notes []string, err error) {
 	found, err := scaffold.Mismatches(absolutePath(role))
 	for _, m := range found {
@@ -203,10 +203,10 @@ func contradictions(role string) (notes []string, err error) {
 	return notes, err
 }
 
-// rulesFile are the operator's permissions in a project.
+// rulesFile has the permissions of a project's operator.
 const rulesFile = "config/rbac/role.yaml"
 
-// rulesFit tells whether the permissions are as they were written, so that they
+// rulesFit tells whether the permissions are still as they were generated, so that they
 // may be written again.
 func (o *createAPIOptions) rulesFit(ctx context.Context, rules generateRBACOptions) (bool, error) {
 	there, err := os.ReadFile(rulesFile)
@@ -283,12 +283,12 @@ func (o *generateCRDOptions) run(cmd *cobra.Command) error {
 		}
 		return fmt.Errorf("objects that exist may not be valid any more:\n  %s\nmake a new version of the kind, or write it with --allow-breaking", strings.Join(breaks, "\n  "))
 	}
-	o.force = true // what is there is part of what is written
+	o.force = true // what is there is merged into what is written
 	return o.write(files, notes, "")
 }
 
-// readDefinitions returns what is made of the roles of the watches, and the notes
-// about it.
+// readDefinitions returns the CRDs that are made from the roles of the watches, and notes
+// about them.
 func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes []string, err error) {
 	if from != "" && from != scaffold.FromArgspec && from != scaffold.FromDefaults {
 		return nil, nil, usage(fmt.Errorf("--from %q: argspec or defaults expected", from))

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// autoShards are those of --shards=auto: up to so many replicas have work, and each
-	// costs a Lease that is renewed every two seconds, and a watch of each kind.
+	// autoShards is the number for --shards=auto: up to that many replicas have work, and each
+	// shard costs a Lease that is renewed every two seconds, and a watch of each kind.
 	autoShards = 8
 	maxShards  = 64
 )
 
-// shardCount is the flag with the number of shards; 0 for one leader.
+// shardCount is the flag for the number of shards; 0 for one leader.
 type shardCount int
 
 func (c *shardCount) String() string { return strconv.Itoa(int(*c)) }
@@ -48,7 +48,7 @@ func (c *shardCount) Set(text string) error {
 // Type implements pflag.Value.
 func (c *shardCount) Type() string { return "number" }
 
-// shards are the shards that a replica holds, each by a Lease of its own. See docs/scaling.md.
+// shards are the shards that a replica holds, each through a Lease of its own. See docs/scaling.md.
 type shards struct {
 	n             int
 	newLease      func(i int) *lease
@@ -58,7 +58,7 @@ type shards struct {
 	recorder      *metrics.Recorder
 	log           logr.Logger
 	set           *controller.Set
-	// adopt has runs of the objects of a shard found that go on as Jobs; nil where none are made.
+	// adopt finds runs of a shard's objects that are still going on as Jobs; nil if none are made.
 	adopt func(ctx context.Context, has func(types.UID) bool)
 
 	failed chan error
@@ -66,24 +66,24 @@ type shards struct {
 
 	mu    sync.Mutex
 	seats map[int]*seat
-	// holders are the Pods that held the shards at the last look.
+	// holders are the Pods that held the shards at the last look, by the number of the shard.
 	holders []string
 }
 
-// seat is a shard that this replica holds, or takes part in the election of.
+// seat is a shard that this replica holds or is trying to get.
 type seat struct {
 	number int
 	shard  *controller.Shard
 	lease  *lease
-	// held is true from before the shard is served until nothing is left of that.
+	// held is true from before the shard is served until serving it has left nothing behind.
 	held bool
 	// leave is closed when the replica is to give the shard up.
 	leave chan struct{}
 	left  bool // whether it is closed
 }
 
-// newShards has this replica share the objects with others, while it holds l, which says
-// that none runs that does not share them alike.
+// newShards makes this replica share the objects with others while it holds l. Holding l means
+// that no replica runs that shares them in another way.
 func (o *runOptions) newShards(c cluster, l *lease, recorder *metrics.Recorder, log logr.Logger) (*shards, error) {
 	client, err := leaseClient(c, o.leaderRenewDeadline)
 	if err != nil {
@@ -108,8 +108,8 @@ func (o *runOptions) newShards(c cluster, l *lease, recorder *metrics.Recorder, 
 	return s, nil
 }
 
-// share returns what has set serve the shards that are this replica's, until its context ends.
-// It gives them up from when ctx ends.
+// share returns servers that make set serve this replica's shards, until their context ends.
+// When ctx ends, they start to give the shards up.
 func (op *operator) share(ctx context.Context, set *controller.Set, elected <-chan struct{}) ([]func(context.Context) error, error) {
 	s, err := op.newShards(op.cluster, op.lease, op.Recorder, op.log.WithName("shards"))
 	if err != nil {
@@ -127,7 +127,7 @@ func (op *operator) share(ctx context.Context, set *controller.Set, elected <-ch
 	return []func(context.Context) error{run, s.wait}, nil
 }
 
-// sharedAs is how the replicas share the objects, as this one knows it.
+// sharedAs says how the replicas share the objects, as far as this one knows.
 func (op *operator) sharedAs() *api.Shards {
 	s := op.sharing.Load()
 	if s == nil {
@@ -156,8 +156,8 @@ func (op *operator) has(uid types.UID) bool {
 	return is != nil && is.held
 }
 
-// proved is until when all shards are proved to be held that are served here; shared is false
-// where none is.
+// proved returns until when all shards that are served here are proved to be held; shared is
+// false if there is none.
 func (s *shards) proved() (until time.Time, shared bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,9 +172,9 @@ func (s *shards) proved() (until time.Time, shared bool) {
 	return until, shared
 }
 
-// run takes the shards that are this replica's, from when elected is closed, and gives up what
-// is not any more, until ctx ends. When stopping ends, it takes no more, and gives up each as
-// soon as its runs have ended. An error is the loss of a shard.
+// run takes the shards that fall to this replica, once elected is closed, and gives up those
+// that no longer do, until ctx ends. When stopping ends, it takes no more, and gives up each
+// shard as soon as its runs have ended. An error is the loss of a shard.
 func (s *shards) run(ctx, stopping context.Context, elected <-chan struct{}) error {
 	select {
 	case <-elected:
@@ -209,14 +209,14 @@ func (s *shards) run(ctx, stopping context.Context, elected <-chan struct{}) err
 	}
 }
 
-// wait ends when ctx has, and everything that was held is given up.
+// wait returns after ctx has ended and all held shards have been given up.
 func (s *shards) wait(ctx context.Context) error {
 	<-ctx.Done()
 	s.wg.Wait()
 	return nil
 }
 
-// look meets the other replicas, and sees which shards are this one's.
+// look meets the other replicas, and decides which shards are this one's.
 func (s *shards) look(ctx context.Context) {
 	live, settled, err := s.replicas.meet(ctx)
 	switch {
@@ -232,20 +232,20 @@ func (s *shards) look(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holders = s.replicas.holders(s.n)
-	// Among all that live, it is known who asks for a shard. Among those that have stayed for a while, who keeps one.
+	// All live replicas together decide who asks for a shard. Those that have stayed for a while decide who keeps one.
 	held, keeps := 0, shard.Assign(s.n, settled)
 	for i, replica := range shard.Assign(s.n, live) {
 		is, mine := s.seats[i], replica == s.replicas.me
 		switch {
 		case mine && is == nil && !s.replicas.free(i):
-			// An elector would look less often than this does.
+			// This loop finds out earlier than an elector would that the shard is free.
 		case mine && is == nil:
 			is = s.newSeat(i)
 			s.seats[i] = is
 			s.wg.Go(func() { s.sit(ctx, is) })
 		case mine || is == nil:
 		case is.held && (keeps[i] == s.replicas.me || !slices.Contains(settled, replica)):
-			// One that has just come takes what is free, and nothing of this one yet.
+			// A replica that has just come takes free shards, but none that this one holds.
 		default:
 			is.giveUp()
 		}
@@ -263,7 +263,7 @@ func (s *shards) newSeat(i int) *seat {
 	}}
 }
 
-// giveUp is called under the lock of the shards.
+// giveUp must be called with the lock of the shards held.
 func (is *seat) giveUp() {
 	if !is.left {
 		is.left = true
@@ -271,8 +271,8 @@ func (is *seat) giveUp() {
 	}
 }
 
-// sit holds a shard, from when its Lease is free until the replica is to give it up or ctx
-// ends, which is when the runs of all shards have ended.
+// sit holds a shard, from when its Lease is free until the replica has to give it up or ctx
+// ends. ctx ends when the runs of all shards have ended.
 func (s *shards) sit(ctx context.Context, is *seat) {
 	election, end := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), s.log.V(1)))
 	led, ended := make(chan struct{}), make(chan struct{})
@@ -282,7 +282,7 @@ func (s *shards) sit(ctx context.Context, is *seat) {
 	}()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: is.lease, LeaseDuration: s.leaseDuration, RenewDeadline: s.renewDeadline, RetryPeriod: leaderRetryPeriod, Name: is.lease.Describe(),
-		// One that is lost has runs that have to end first. It is free when it expires.
+		// After a loss, runs have to end first. The Lease becomes free when it expires.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(led) },
@@ -302,7 +302,7 @@ func (s *shards) sit(ctx context.Context, is *seat) {
 	case <-led:
 		if err := s.serve(ctx, is, ended); err != nil {
 			s.failed <- fmt.Errorf("shard %s: %w", is.shard.Name, err)
-			return // it stays held, without a proof: nothing is written any more
+			return // it stays held, but without a proof: nothing is written any more
 		}
 	case <-is.leave:
 	case <-ctx.Done():
@@ -317,8 +317,8 @@ func (s *shards) sit(ctx context.Context, is *seat) {
 	s.mu.Unlock()
 }
 
-// serve has the objects of a shard served until it is to be given up, and nothing is left of
-// them. lost is closed where its Lease is lost.
+// serve serves the objects of a shard until it has to be given up and nothing of it is left.
+// lost is closed if its Lease is lost.
 func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) error {
 	if !s.hold(is, true) {
 		return nil
@@ -349,7 +349,7 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 	gone := make(chan struct{})
 	s.wg.Go(func() {
 		defer close(gone)
-		_ = left(leaving) // which ends before with ctx, when the runs have ended
+		_ = left(leaving) // this returns early when ctx ends, which is when the runs have ended
 	})
 	select {
 	case <-gone:
@@ -364,7 +364,7 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 	return nil
 }
 
-// hold notes whether a shard is served; it is false if the shard is to be given up before it is.
+// hold notes whether a shard is served. It returns false if the shard has to be given up before it is served.
 func (s *shards) hold(is *seat, held bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// replicaName is what this replica is called in Leases.
+// replicaName returns a new name for this replica in Leases: its host and a random part.
 func replicaName() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -27,30 +27,30 @@ func replicaName() (string, error) {
 	return host + "_" + uuid.NewString(), nil
 }
 
-// layoutHolder holds the Lease of the leader for all replicas that share the objects in so
-// many shards: no one who shares them in another way, or does not share them, runs beside them.
-// Before shards were ranges of hashes, it was N-shards.
+// layoutHolder returns the holder of the leader's Lease that stands for all replicas that share
+// the objects in n shards. So no replica with another number of shards, or without shards, runs
+// beside them. Before shards were ranges of hashes, the holder was N-shards.
 func layoutHolder(n int) string { return strconv.Itoa(n) + "-ranges" }
 
 func shardPrefix(id string) string { return id + "-shard-" }
 
 func shardLease(id string, i int) string { return shardPrefix(id) + strconv.Itoa(i) }
 
-// podOf is the Pod of a replica, by its name in Leases.
+// podOf returns the Pod of a replica, given its name in Leases.
 func podOf(replica string) string {
 	pod, _, _ := strings.Cut(replica, "_")
 	return pod
 }
 
-// replicaLease is the Lease that says that a replica lives.
+// replicaLease returns the name of the Lease that shows that a replica is alive.
 func replicaLease(id, replica string) string {
 	sum := sha256.Sum256([]byte(replica))
 	return id + "-replica-" + hex.EncodeToString(sum[:8])
 }
 
-// replicas are those that share the objects. Each has a Lease that says that it lives, for
-// which its own clock alone decides when it has expired, as in leader election. What they
-// agree on decides who asks for a shard, and not who has it.
+// replicas are the replicas that share the objects. Each has a Lease that shows that it is
+// alive; as in leader election, an observer's own clock alone decides when that Lease has expired.
+// What the replicas agree on decides who asks for a shard, not who has it.
 type replicas struct {
 	client clientcoordinationv1.LeaseInterface
 	id, me string
@@ -61,34 +61,34 @@ type replicas struct {
 	shards map[string]held  // by the Lease's name
 
 	mu sync.Mutex
-	// ends is when the holder of each version of the Leases of shards that is there has lost it.
+	// ends is when the holder of a shard's Lease loses it, by the version of the Lease; for the current versions only.
 	ends map[string]time.Time
 }
 
-// sight is what was seen of a Lease, and since when it is so. first is when it was seen first; zero where this replica was about
-// as new.
+// sight is what was seen of a Lease: its version and since when it has had it. first is when the Lease was first seen;
+// zero if this replica had itself only just started.
 type sight struct {
 	version      string
 	since, first time.Time
 }
 
-// held says who holds a shard, by which version of its Lease.
+// held says who holds a shard, and the version of its Lease.
 type held struct{ by, version string }
 
-// settles is how long a replica is seen to renew its Lease before others give shards up for it: one that crashes at each start,
-// with a new name each time, would move shards to and fro.
+// settles is how long a replica must be seen to renew its Lease before others give shards up for it. Otherwise a
+// replica that crashes at each start, with a new name each time, would move shards to and fro.
 const settles = 15 * time.Second
 
 func (s sight) settled() bool { return s.since.Sub(s.first) >= settles }
 
-// deadAfter is after how many times of its length the Lease of a replica is removed.
+// deadAfter is after how many times its length the Lease of a replica is removed.
 const deadAfter = 20
 
 func newReplicas(client clientcoordinationv1.LeaseInterface, id, me string, length time.Duration) *replicas {
 	return &replicas{client: client, id: id, me: me, length: length, now: time.Now, seen: map[string]sight{}}
 }
 
-// meet says that this replica lives, and returns those that do, and which of them have for a while.
+// meet shows that this replica is alive. It returns the replicas that are, and those of them that have been for a while.
 func (r *replicas) meet(ctx context.Context) (live, settled []string, err error) {
 	all, err := r.client.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *replicas) meet(ctx context.Context) (live, settled []string, err error)
 				settled = append(settled, *is.Spec.HolderIdentity)
 			}
 		case age > deadAfter*r.length:
-			// Where it cannot be removed it counts for nothing all the same, and must not keep this replica from its own.
+			// If it cannot be removed, it is still ignored, and must not keep this replica from renewing its own Lease.
 			_ = r.client.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
 		}
 	}
@@ -146,8 +146,8 @@ func (r *replicas) see(is *coordinationv1.Lease, now time.Time) sight {
 	return s
 }
 
-// endOf is when the holder of the Lease of a shard has lost it, unless it renews it: by its own word, which is another while
-// --leader-elect-lease-duration changes, and at the earliest by that of this replica.
+// endOf returns when the holder of a shard's Lease loses it unless it renews it. The Lease states the duration, which may
+// differ while --leader-elect-lease-duration is being changed; this replica's own duration is the minimum.
 func (r *replicas) endOf(is *coordinationv1.Lease, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,9 +161,9 @@ func (r *replicas) endOf(is *coordinationv1.Lease, now time.Time) time.Time {
 	return now.Add(length)
 }
 
-// expired tells whether a version of the Lease of a shard has been there for so long that its
-// holder has lost it. An elector knows that only for as long as it looks, and begins when a
-// replica is taken for dead: it would wait as long once more.
+// expired tells whether a version of a shard's Lease has been there for so long that its
+// holder has lost it. An elector only counts from when it starts to look, which is when a
+// replica is taken for dead: it would wait for the same time again.
 func (r *replicas) expired(version string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,13 +171,13 @@ func (r *replicas) expired(version string) bool {
 	return seen && r.now().After(at)
 }
 
-// free reports whether no other replica holds the shard i, as the last meeting has seen it.
+// free reports whether no other replica held the shard i at the last meeting.
 func (r *replicas) free(i int) bool {
 	is, found := r.shards[shardLease(r.id, i)]
 	return !found || is.by == r.me || r.expired(is.version)
 }
 
-// holders are the Pods that hold n shards, as the last meeting has seen it.
+// holders returns the Pods that held the n shards at the last meeting.
 func (r *replicas) holders(n int) []string {
 	of := make([]string, n)
 	for i := range of {
@@ -186,7 +186,7 @@ func (r *replicas) holders(n int) []string {
 	return of
 }
 
-// renew says that this replica lives, in its Lease if there is one.
+// renew shows that this replica is alive: it updates its Lease, or creates it.
 func (r *replicas) renew(ctx context.Context, name string, is *coordinationv1.Lease) (err error) {
 	now, length := metav1.NowMicro(), int32(r.length/time.Second)
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &r.me, LeaseDurationSeconds: &length, AcquireTime: &now, RenewTime: &now}
@@ -203,7 +203,7 @@ func (r *replicas) renew(ctx context.Context, name string, is *coordinationv1.Le
 	return nil
 }
 
-// leave says that this replica takes no shard any more.
+// leave shows that this replica takes no shards any more.
 func (r *replicas) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.length)
 	defer cancel()

@@ -64,7 +64,7 @@ you can read the file.`,
 	return cmd
 }
 
-// write writes the file, or nothing.
+// write writes the file, or leaves none behind.
 func (o *supportOptions) write(ctx context.Context, kinds []string) (err error) {
 	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *supportOptions) write(ctx context.Context, kinds []string) (err error) 
 	}
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(o.file) // the error is at hand
+			_ = os.Remove(o.file) // the error is returned
 		}
 	}()
 	zipped := gzip.NewWriter(f)
@@ -82,7 +82,7 @@ func (o *supportOptions) write(ctx context.Context, kinds []string) (err error) 
 	return errors.Join(ctx.Err(), b.err, b.tar.Close(), zipped.Close())
 }
 
-// bundle is a tar file that is being written. The first error of a write stays.
+// bundle is a tar file that is being written. err keeps the first write error.
 type bundle struct {
 	tar      *tar.Writer
 	now      time.Time
@@ -102,7 +102,7 @@ func (b *bundle) add(name string, data []byte) {
 	}
 }
 
-// addProblems adds what could not be had, and says that it is there.
+// addProblems adds the list of what could not be collected, and prints that it is there.
 func (b *bundle) addProblems() {
 	b.add("problems.txt", []byte(strings.Join(b.problems, "\n")+"\n"))
 	if n := len(b.problems); n > 0 {
@@ -110,7 +110,7 @@ func (b *bundle) addProblems() {
 	}
 }
 
-// take adds what there is of a part, and notes why there is not more.
+// take adds what can be collected of a part, and notes why there is not more.
 func (b *bundle) take(name string, get func() (any, error)) {
 	fmt.Fprintln(b.stderr, "collecting "+name)
 	is, err := get()
@@ -151,7 +151,7 @@ func (o *supportOptions) collect(ctx context.Context, b *bundle, kinds []string)
 	c := &supportCluster{supportOptions: o, found: found}
 	b.take("versions.json", func() (any, error) { return c.versions() })
 	for _, kind := range kinds {
-		// The name of a kind in a file's: it is one only if the cluster has it.
+		// A kind's name can be part of a file's name only in a safe form: the cluster need not have the kind.
 		b.take("objects-"+strings.Map(inFileName, kind)+".json", func() (any, error) { return c.objects(ctx, kind) })
 	}
 	b.take("events.json", func() (any, error) { return c.events(ctx) })
@@ -162,7 +162,7 @@ func (o *supportOptions) collect(ctx context.Context, b *bundle, kinds []string)
 	o.collectRuns(ctx, b)
 }
 
-// collectRuns adds the runs and the queue of a replica: of several, the user names the one that gets the token.
+// collectRuns adds the runs and the queue of a replica. If there are several, the user names the one that gets the token.
 func (o *readerOptions) collectRuns(ctx context.Context, b *bundle) {
 	r, err := o.connect(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func inFileName(r rune) rune {
 	return '_'
 }
 
-// orNothing is nil for an empty list.
+// orNothing returns nil for an empty list.
 func orNothing[T any](list []T) any {
 	if len(list) == 0 {
 		return nil
@@ -189,7 +189,7 @@ func orNothing[T any](list []T) any {
 	return list
 }
 
-// diagnosed is what doctor finds on this machine.
+// diagnosed returns what doctor finds on this machine.
 func diagnosed(ctx context.Context, watchesFile string) (any, error) {
 	cmd := newDoctorCommand()
 	var out bytes.Buffer
@@ -199,7 +199,7 @@ func diagnosed(ctx context.Context, watchesFile string) (any, error) {
 	cmd.SetArgs([]string{"-o", "json", "--watches-file", watchesFile})
 	err := cmd.ExecuteContext(ctx)
 	if errors.Is(err, errInvalid) {
-		err = nil // it is said in the findings
+		err = nil // the findings say it
 	}
 	if !json.Valid(out.Bytes()) {
 		return nil, err

@@ -26,15 +26,16 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// supportCluster reads the parts of a support bundle that the API server has.
+// supportCluster reads the parts of a support bundle that come from the API server.
 type supportCluster struct {
 	*supportOptions
 
 	found cluster
-	kinds []string // those of the objects that were read
+	kinds []string // of the objects that were read
 }
 
-// supportWatch is what is taken of a watch: nothing that may have a secret.
+// supportWatch is what is collected of a watch: nothing that may contain a secret. Command is the executable without its
+// arguments.
 type supportWatch struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
@@ -42,10 +43,10 @@ type supportWatch struct {
 	Role     string `json:"role,omitempty"`
 	Playbook string `json:"playbook,omitempty"`
 	Command  string `json:"command,omitempty"`
-	Chart    string `json:"chart,omitempty"` // the executable, without arguments
+	Chart    string `json:"chart,omitempty"` // its directory
 	Mode     string `json:"mode,omitempty"`
 	Timeout  string `json:"timeout,omitempty"`
-	// Variables are how many it has.
+	// Variables is the number of its variables.
 	Variables int `json:"variables"`
 }
 
@@ -77,7 +78,7 @@ func (c *supportCluster) versions() (any, error) {
 	return is, err
 }
 
-// objects are those of a kind, as get objects shows them.
+// objects returns the objects of a kind, as get objects shows them.
 func (c *supportCluster) objects(ctx context.Context, kind string) (any, error) {
 	o := selectOptions{namespace: c.namespace, allNamespaces: c.allNamespaces}
 	client, err := o.objectsIn(c.found, kind)
@@ -114,10 +115,10 @@ func newSupportEvent(e corev1.Event) supportEvent {
 	}
 }
 
-// maxSupportEvents is how many Events are taken, the newest.
+// maxSupportEvents is how many Events are collected: the newest.
 const maxSupportEvents = 1000
 
-// events are the Events about objects of the kinds, and those in the operator's namespace.
+// events returns the Events about objects of the kinds, and those in the operator's namespace.
 func (c *supportCluster) events(ctx context.Context) (any, error) {
 	client, err := kubernetes.NewForConfig(c.found.config)
 	if err != nil {
@@ -153,7 +154,7 @@ func (c *supportCluster) events(ctx context.Context) (any, error) {
 	return orNothing(all), errors.Join(failed...)
 }
 
-// supportPod is what is taken of the operator's Pod: no environment, and no arguments of Ansible's.
+// supportPod is what is collected of the operator's Pod: no environment, and no arguments for Ansible.
 type supportPod struct {
 	Name     string                   `json:"name"`
 	Images   []string                 `json:"images"`
@@ -163,7 +164,7 @@ type supportPod struct {
 	Statuses []corev1.ContainerStatus `json:"statuses,omitempty"`
 }
 
-// operatorPods are the Pods that have the port of the API.
+// operatorPods returns the Pods that have the port of the API.
 func (c *supportCluster) operatorPods(ctx context.Context) (kubernetes.Interface, []corev1.Pod, error) {
 	client, err := kubernetes.NewForConfig(c.found.config)
 	if err != nil {
@@ -180,15 +181,15 @@ func (c *supportCluster) operatorPods(ctx context.Context) (kubernetes.Interface
 	return client, pods, err
 }
 
-// ansibleArgs is the flag with what is handed to Ansible.
+// ansibleArgs is the flag whose value is passed to Ansible.
 const ansibleArgs = "--ansible-args"
 
-// flagsOf are the flags of a command line, without what is handed to Ansible, which may be secret.
+// flagsOf returns the flags of a command line, without what is passed to Ansible, which may be secret.
 func flagsOf(args []string) (flags []string) {
 	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
 		switch {
-		case !strings.HasPrefix(arg, "--"), i > 0 && args[i-1] == ansibleArgs: // the latter is its value
+		case !strings.HasPrefix(arg, "--"), i > 0 && args[i-1] == ansibleArgs: // not a flag, or the value of --ansible-args
 		case name == ansibleArgs:
 			flags = append(flags, name)
 		default:
@@ -207,7 +208,7 @@ func (c *supportCluster) pods(ctx context.Context) (any, error) {
 	return orNothing(all), err
 }
 
-// takenOf is what is taken of a Pod. The flags of other programs in it may be secret.
+// takenOf returns what is collected of a Pod. It leaves out the flags of other programs in it, which may be secret.
 func takenOf(p corev1.Pod) supportPod {
 	is := supportPod{Name: p.Name, Node: p.Spec.NodeName, Phase: p.Status.Phase, Statuses: p.Status.ContainerStatuses}
 	operator, _ := apiPort(p)
@@ -220,13 +221,13 @@ func takenOf(p corev1.Pod) supportPod {
 	return is
 }
 
-// maxSupportLog is how much of the log of a Pod is taken, in bytes and lines.
+// How much of a Pod's log is collected, in bytes and lines.
 const (
 	maxSupportLog   = 10 << 20
 	maxSupportLines = int64(20_000)
 )
 
-// log is the end of the log of the operator's Pods, and of what ran in them before.
+// log returns the end of the logs of the operator's Pods, including what ran in them before.
 func (c *supportCluster) log(ctx context.Context) (any, error) {
 	client, pods, err := c.operatorPods(ctx)
 	if err != nil {
@@ -264,7 +265,8 @@ func podLogs(ctx context.Context, client kubernetes.Interface, pods []corev1.Pod
 	return all.String(), errors.Join(failed...)
 }
 
-// tailOf reads all of a stream, and returns the end of it; cut is true where that is not all, and begins with a line.
+// tailOf reads a stream to its end, and returns the last part. If cut is true, there was more; the part begins with a
+// whole line.
 func tailOf(r io.Reader, most int) (end []byte, cut bool, err error) {
 	var b bytes.Buffer
 	for err == nil {
@@ -284,14 +286,14 @@ func tailOf(r io.Reader, most int) (end []byte, cut bool, err error) {
 	return end, cut, err
 }
 
-// The runs of a bundle: so many of a list, and so many of those with all that is known, failed ones
+// How many runs a bundle lists, and how many of them it has with all details: failed runs
 // first.
 const (
 	supportRuns    = 1000
 	supportDetails = 50
 )
 
-// supportHistory is what a bundle has of runs.
+// supportHistory is the part of a bundle about runs.
 type supportHistory struct {
 	// Metadata says which replica has them.
 	Metadata api.ListMeta `json:"metadata"`
@@ -334,7 +336,7 @@ func (r *reader) someRuns(ctx context.Context) (any, error) {
 	return is, nil
 }
 
-// raw is the answer at a path.
+// raw returns the answer at a path.
 func (r *reader) raw(ctx context.Context, path string) (any, error) {
 	query := url.Values{}
 	setQuery(query, "namespace", r.namespace)

@@ -17,7 +17,7 @@ import (
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
-// Formats of lists, beside outputJSON and outputYAML.
+// Formats of lists, in addition to outputJSON and outputYAML.
 const (
 	outputTable    = "table"
 	outputWide     = "wide"
@@ -25,7 +25,7 @@ const (
 	outputJSONPath = "jsonpath"
 )
 
-// table prints lines with aligned columns, also after a while: a column never becomes
+// table prints lines with aligned columns, also if lines are added later: a column never becomes
 // narrower. Nothing in a cell controls the terminal.
 type table struct {
 	out    io.Writer
@@ -79,14 +79,14 @@ func (o *listOutput) Set(value string) error {
 	if !paths {
 		return nil
 	}
-	if !strings.Contains(path, "{") { // as kubectl has it
+	if !strings.Contains(path, "{") { // like kubectl
 		path = "{." + strings.TrimPrefix(path, ".") + "}"
 	}
 	o.path = jsonpath.New(outputJSONPath).AllowMissingKeys(true)
 	return o.path.Parse(path)
 }
 
-// bind adds --output for a list of such things.
+// bind adds --output to a command that lists things.
 func (o *listOutput) bind(cmd *cobra.Command, things string) {
 	o.format = outputTable
 	cmd.Flags().VarP(o, "output", "o", "How to print the "+things+": table, wide, json, yaml, name or jsonpath=PATH.")
@@ -100,7 +100,7 @@ func bindWatch(fs *pflag.FlagSet, watch *bool, each string) {
 // isTable is true for a table, wide or not.
 func (o *listOutput) isTable() bool { return o.format == outputTable || o.format == outputWide }
 
-// checkWatch refuses what cannot be printed line by line.
+// checkWatch refuses --watch with a format that cannot be printed line by line.
 func (o *listOutput) checkWatch(watch bool) error {
 	if watch && !o.isTable() {
 		return usage(errors.New("--watch prints a table: leave --output away, or say wide"))
@@ -108,7 +108,7 @@ func (o *listOutput) checkWatch(watch bool) error {
 	return nil
 }
 
-// print prints what is no table; names are what its items are called.
+// print prints the list in a format other than a table; names are the names of its items.
 func (o *listOutput) print(out io.Writer, list any, names []string) error {
 	switch o.format {
 	case outputJSON:

@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// templateOptions are the settings of template: those of run that go into every run.
+// templateOptions are the settings of template: those of run that affect every run, and its own.
 type templateOptions struct {
 	runOptions
 
@@ -96,7 +96,7 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	return printPreview(cmd.OutOrStdout(), p)
 }
 
-// watchOf is the watch of the object's kind and version; of several, the one that matches it.
+// watchOf returns the watch of the object's kind and version; if there are several, the one that matches the object.
 func (o *runOptions) watchOf(obj *unstructured.Unstructured) (watches.Watch, error) {
 	watched, err := o.loadWatches(logr.Discard())
 	if err != nil {
@@ -111,7 +111,7 @@ func (o *runOptions) watchOf(obj *unstructured.Unstructured) (watches.Watch, err
 		return watches.Watch{}, fmt.Errorf("%s: %w", o.watchesFile, err)
 	}
 	if w.Executor == watches.ExecutorJob {
-		w.Executor = watches.ExecutorRunner // one run is made on this machine
+		w.Executor = watches.ExecutorRunner // the run is made on this machine
 	}
 	return w, nil
 }
@@ -155,7 +155,7 @@ type previewJSON struct {
 	Warnings    []string          `json:"warnings"`
 }
 
-// structured is JSON as what it is; YAML, which has tags that JSON has not, stays a text.
+// structured returns JSON as JSON. YAML stays a text, because it has tags that JSON does not have.
 func structured(text string) any {
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)

@@ -156,7 +156,7 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	results := playAll(ctx, player, scenarios, o.parallel, func(r scenario.Result) { printResult(cmd.OutOrStdout(), r) })
 	interrupted := cmd.Context().Err()
-	o.setLevel(zapcore.PanicLevel) // what breaks off now is no error
+	o.setLevel(zapcore.PanicLevel) // errors of what the stop cuts short are not worth logging
 	stop()
 	if err := errors.Join(<-ended, interrupted); err != nil {
 		return err
@@ -164,8 +164,8 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	return o.sum(cmd.ErrOrStderr(), results)
 }
 
-// sum says how many scenarios have passed, also in a file for other programs. It is an error
-// that some have not.
+// sum prints how many scenarios have passed, and also writes it to a file for other programs. It
+// returns an error if some have not passed.
 func (o *testOptions) sum(stderr io.Writer, results []scenario.Result) error {
 	if o.junit != "" {
 		if err := writeJUnit(o.junit, results); err != nil {
@@ -189,14 +189,14 @@ func (o *testOptions) sum(stderr io.Writer, results []scenario.Result) error {
 	return nil
 }
 
-// timedOut tells whether a task has waited in vain, as kubernetes.core says it.
+// timedOut tells whether a task has waited in vain, by the wording of kubernetes.core.
 func timedOut(r scenario.Result) bool {
 	return slices.ContainsFunc(r.Steps, func(s scenario.StepResult) bool {
 		return s.Err != nil && strings.Contains(strings.ToLower(s.Err.Error()), "timed out")
 	})
 }
 
-// readScenarios reads those that are named, or those of the project.
+// readScenarios reads the scenarios that are named, or those of the project.
 func readScenarios(paths []string) ([]scenario.Scenario, error) {
 	read := scenario.Read
 	if len(paths) == 0 {
@@ -232,7 +232,7 @@ func (o *testOptions) startCluster() (stop func() error, err error) {
 	return c.Stop, nil
 }
 
-// player installs the CRDs, and returns what plays scenarios there.
+// player installs the CRDs, and returns a player for scenarios in that cluster.
 func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*scenario.Player, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
@@ -259,7 +259,7 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 	return &scenario.Player{Client: manifests.client, Apply: manifests.one, Runs: scenario.NewRuns(), Watched: isWatched, Timeout: o.stepTimeout}, nil
 }
 
-// playAll plays the scenarios, so many at a time, and says of each how it ended.
+// playAll plays the scenarios, parallel of them at a time, and calls say with each result.
 func playAll(ctx context.Context, player *scenario.Player, all []scenario.Scenario, parallel int, say func(scenario.Result)) []scenario.Result {
 	results := make([]scenario.Result, len(all))
 	turns := make(chan struct{}, parallel)
@@ -285,12 +285,12 @@ func printResult(out io.Writer, r scenario.Result) {
 		if s.Err != nil {
 			word, why = "FAILED", "\n    "+strings.ReplaceAll(s.Err.Error(), "\n", "\n    ")
 		}
-		// Values of the cluster are in it, and are no commands to the terminal.
+		// The text contains values from the cluster, which must not control the terminal.
 		fmt.Fprintln(out, plaintext.Uncoloured(fmt.Sprintf("%-6s %5.1fs  %s: %s%s", word, s.Took.Seconds(), r.Path, s.Name, why)))
 	}
 }
 
-// The elements of JUnit's reports that readers of them know.
+// The elements of JUnit's reports that tools understand.
 type (
 	junitSuites struct {
 		XMLName xml.Name     `xml:"testsuites"`

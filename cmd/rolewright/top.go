@@ -25,7 +25,7 @@ type topOptions struct {
 	limit int
 }
 
-// What top can sum up.
+// What top can group by.
 const (
 	byKind   = "kind"
 	byObject = "object"
@@ -62,10 +62,10 @@ type usageList struct {
 	Items []taken `json:"items"`
 }
 
-// taken is what runs have taken together.
+// taken is what some runs have used together.
 type taken struct {
 	history.Object
-	// Run is the ID of the run where it is one.
+	// Run is the ID of the run if top groups by run.
 	Run    string `json:"run,omitempty"`
 	Runs   int    `json:"runs"`
 	Failed int    `json:"failed"`
@@ -107,11 +107,11 @@ func (o *topOptions) run(cmd *cobra.Command, args []string, output listOutput) e
 	return (&table{out: cmd.OutOrStdout()}).print(topRows(list.Items, o.by, &kindNames{wide: output.format == outputWide || o.by == byKind})...)
 }
 
-// maxCounted is how many runs are read at most.
+// maxCounted limits how many runs are read.
 const maxCounted = 10_000
 
-// ended are the runs that have ended since a time, the newest first, and whose history they are of; whole is
-// false where there are more.
+// ended returns the runs that have ended since a time, the newest first, and the metadata of their history. whole is
+// false if there are more.
 func (r *reader) ended(ctx context.Context, query url.Values, since time.Time) (runs []history.Brief, meta api.ListMeta, whole bool, err error) {
 	query.Set("limit", "1000")
 	for len(runs) < maxCounted {
@@ -139,7 +139,7 @@ func (r *reader) ended(ctx context.Context, query url.Values, since time.Time) (
 	return runs, meta, false, nil
 }
 
-// sumUp is what runs have taken, the most CPU first.
+// sumUp returns what runs have used, grouped by by, the most CPU first.
 func sumUp(runs []history.Brief, by string) []taken {
 	at := map[taken]int{}
 	sums := []taken{}

@@ -61,7 +61,7 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int, acts bool) error {
 	defer func() { r.reader.close() }()
 	objects := clusterObjects()
 	source := &page.Remote{Ask: r.ask, Get: objects.Get, Namespace: r.reader.namespace}
-	if _, _, err := source.Runs(ctx); err != nil { // or the first page would say it
+	if _, _, err := source.Runs(ctx); err != nil { // otherwise the first page would report it
 		return err
 	}
 	var lc net.ListenConfig
@@ -87,7 +87,7 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int, acts bool) error {
 	return nil
 }
 
-// flags are those with which another command reads the same.
+// flags returns the flags with which another command reads the same objects.
 func (o *readerOptions) flags() string {
 	flags := ""
 	for _, f := range [][2]string{{"--operator-namespace", o.operatorNamespace}, {"--operator-pod", o.operatorPod}, {"--server", o.server}, {"--service-account", o.serviceAccount}} {
@@ -104,11 +104,11 @@ func (o *readerOptions) flags() string {
 	return flags
 }
 
-// reconnectTimeout is how long an operator is looked for.
+// reconnectTimeout is how long reconnecting to an operator may take.
 const reconnectTimeout = 20 * time.Second
 
-// reconnected is a reader that finds the operator again where it is gone: its Pod has
-// ended, or the token is too old.
+// reconnected is a reader that finds the operator again if the connection is lost: its Pod has
+// ended, or the token has expired.
 type reconnected struct {
 	options *readerOptions
 
@@ -116,7 +116,7 @@ type reconnected struct {
 	reader *reader
 }
 
-// connect finds the operator again, unless another request has done so since was used.
+// connect finds the operator again, unless another request has done so since the reader since was used.
 func (r *reconnected) connect(ctx context.Context, since *reader) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *reconnected) current() *reader {
 	return r.reader
 }
 
-// ask sends a request, and once more to an operator that was found again.
+// ask sends a request. If the operator cannot be reached, it finds it again and repeats the request once.
 func (r *reconnected) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	used := r.current()
 	resp, err := used.ask(ctx, path, query)
@@ -159,7 +159,7 @@ func (r *reconnected) ask(ctx context.Context, path string, query url.Values) (*
 	return resp, err
 }
 
-// clusterObjects are those of the cluster, with the rights of the user.
+// clusterObjects returns the objects of the cluster, accessed with the user's permissions.
 func clusterObjects() act.Objects {
 	type clients struct {
 		mapper  meta.RESTMapper

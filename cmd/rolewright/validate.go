@@ -93,7 +93,7 @@ type validationReport struct {
 	Errors      int              `json:"errors"`
 	Warnings    int              `json:"warnings"`
 	SyntaxCheck syntaxCheckState `json:"syntaxCheck"`
-	// Commands say what the commands of the watches are.
+	// Commands describe the commands of the watches.
 	Commands []string          `json:"commands,omitempty"`
 	Problems []reportedProblem `json:"problems"`
 }
@@ -110,7 +110,7 @@ type reportedProblem struct {
 	Hint     string `json:"hint"`
 }
 
-// syntaxCheckState says what is known of the content's syntax.
+// syntaxCheckState says what is known about the content's syntax.
 type syntaxCheckState string
 
 const (
@@ -220,8 +220,8 @@ func printJSON(out io.Writer, result any) error {
 	return err
 }
 
-// plainJSON is a value as JSON in which also those characters are escaped that control a terminal,
-// or that YAML refuses, and that JSON leaves.
+// plainJSON encodes a value as JSON. It also escapes characters that JSON allows, but that control a terminal
+// or that YAML refuses.
 func plainJSON(value any) ([]byte, error) {
 	var plain, escaped bytes.Buffer
 	encoder := json.NewEncoder(&plain)
@@ -246,8 +246,8 @@ type usedContent struct {
 	user    watches.Watch
 }
 
-// contents lists the roles and playbooks that the watches run, each once. What does not exist has been
-// reported.
+// contents lists the roles and playbooks that the watches run, each once. It leaves out what does not exist, which has
+// been reported.
 func contents(watched []watches.Watch) []usedContent {
 	var list []usedContent
 	add := func(content watches.Content, user watches.Watch) {
@@ -265,8 +265,8 @@ func contents(watched []watches.Watch) []usedContent {
 	return list
 }
 
-// checkSyntax lets Ansible check everything that the watches run, some of it
-// at a time. An error means that the answer is not known.
+// checkSyntax lets Ansible check everything that the watches run, several at a
+// time. An error means that the answer is not known.
 func checkSyntax(ctx context.Context, file string, watched []watches.Watch, environ []string) ([]watches.Problem, syntaxCheckState, error) {
 	list := contents(watched)
 	if len(list) == 0 {
@@ -306,8 +306,8 @@ func checkSyntax(ctx context.Context, file string, watched []watches.Watch, envi
 	return problems, state, nil
 }
 
-// syntaxProblem reports a mistake in the content where it is, and says which
-// watch is concerned.
+// syntaxProblem reports a mistake at its place in the content, and says which
+// watch uses that content.
 func syntaxProblem(file string, user watches.Watch, found *syntaxcheck.Error) watches.Problem {
 	return watches.Problem{
 		File:     relative(found.File),
@@ -318,7 +318,7 @@ func syntaxProblem(file string, user watches.Watch, found *syntaxcheck.Error) wa
 	}
 }
 
-// relative is the path as seen from the working directory, if it is below.
+// relative returns the path relative to the working directory, if it is below.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // replaceable lists the variables that the content of a watch sets itself and
-// that a field of the spec would replace, other than the declared fields. What
-// the watch sets has precedence over the spec.
+// that an undeclared field of the spec would replace. Variables that the watch sets
+// have precedence over the spec.
 func replaceable(w watches.Watch, declared, rolesPath []string) []string {
 	known := map[string]bool{}
 	for _, field := range declared {
@@ -34,7 +34,7 @@ func replaceable(w watches.Watch, declared, rolesPath []string) []string {
 	return names
 }
 
-// becomes reports whether a key of the spec becomes the variable of its name.
+// becomes reports whether a key of the spec becomes a variable of the same name.
 func becomes(w watches.Watch, key string) bool {
 	spec := map[string]any{key: false}
 	vars, _ := extravars.Vars(map[string]any{"spec": spec}, extravars.Options{
@@ -44,7 +44,7 @@ func becomes(w watches.Watch, key string) bool {
 	return vars[key] == false
 }
 
-// checkSchemas warns of schemas that keep what they do not declare.
+// checkSchemas warns of schemas that keep undeclared fields.
 func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]watches.Problem, error) {
 	if err := checkDefinitions(o.definitions); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]
 	return problems, nil
 }
 
-// defaultDefinitions is the default of --crd-dir. It need not exist.
+// defaultDefinitions is the default of --crd-dir. The directory need not exist.
 const defaultDefinitions = "config/crd"
 
 // checkDefinitions refuses a --crd-dir that was given and does not exist.

@@ -70,7 +70,7 @@ until the objects are gone.`,
 	return cmd
 }
 
-// there are the objects to wait for; with --for delete without those that are gone already.
+// there returns the objects to wait for; with --for delete, objects that are gone already are left out.
 func (o *waitOptions) there(ctx context.Context, c *objectClient, names []string) (found []unstructured.Unstructured, err error) {
 	if o.condition != waitsForDeletion {
 		return c.chosen(ctx, &o.selectOptions, names)
@@ -89,7 +89,7 @@ func (o *waitOptions) there(ctx context.Context, c *objectClient, names []string
 	return found, nil
 }
 
-// What --for knows beside conditions.
+// The values of --for that are not conditions.
 const (
 	waitsForReconcile = "reconciled"
 	waitsForDeletion  = "delete"
@@ -99,20 +99,20 @@ func (o *waitOptions) bindTimeout(cmd *cobra.Command, timeout time.Duration) {
 	cmd.Flags().DurationVar(&o.timeout, "timeout", timeout, "How long to wait for all of them; 0 for no limit.")
 }
 
-// goal tells whether an object is as it is waited for: what is to be said of it then, and what
-// it waits for otherwise. The object is nil once it is gone.
+// goal tells whether an object is in the state that is waited for. done is then what to say about it;
+// otherwise waitsFor is what it is waiting for. obj is nil once the object is gone.
 type goal func(obj *unstructured.Unstructured) (done string, waitsFor string, err error)
 
-// nothing tells that an error means that there are no such objects.
+// nothing tells whether an error means that there are no such objects.
 func nothing(err error) bool {
 	var is codedError
 	return errors.As(err, &is) && is.code == exitNothing
 }
 
-// errGone is the error of a goal that an object cannot reach any more.
+// errGone means that an object cannot reach its goal any more.
 var errGone = errors.New("was deleted")
 
-// wanted is what --for asks for.
+// wanted returns the goal that --for asks for.
 func (o *waitOptions) wanted() (goal, error) {
 	what, value, _ := strings.Cut(o.condition, "=")
 	switch {
@@ -143,7 +143,7 @@ func (o *waitOptions) wanted() (goal, error) {
 	}, nil
 }
 
-// reconciled is the goal of an object that has been reconciled as it is now.
+// reconciled is the goal that an object has been reconciled in its current state.
 func reconciled(obj *unstructured.Unstructured) (string, string, error) {
 	if obj == nil {
 		return "", "", errGone
@@ -159,7 +159,7 @@ func reconciled(obj *unstructured.Unstructured) (string, string, error) {
 	return said, "", nil
 }
 
-// requested is the goal of a run that was asked for: where the status has no record of runs, its end cannot be seen.
+// requested is the goal that a requested run has ended. If the status has no record of runs, the end cannot be seen.
 func requested(obj *unstructured.Unstructured) (string, string, error) {
 	if obj != nil {
 		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
@@ -177,7 +177,7 @@ type awaited struct {
 	over     bool // it is done, or has failed
 }
 
-// await waits for all objects, with one watch, and prints what has become of each.
+// await waits for all objects with one watch, and prints the outcome of each.
 func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstructured.Unstructured, met goal) error {
 	ctx, cancel := cmd.Context(), func() {}
 	if o.timeout > 0 {
@@ -229,7 +229,7 @@ func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstr
 	return coded(errors.Join(failed...), exitTimeout)
 }
 
-// once has no object a second time.
+// once returns the objects without duplicates.
 func once(objects []unstructured.Unstructured) []unstructured.Unstructured {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(objects), func(obj unstructured.Unstructured) bool {
@@ -239,11 +239,11 @@ func once(objects []unstructured.Unstructured) []unstructured.Unstructured {
 	})
 }
 
-// keyOf tells the objects of a kind apart.
+// keyOf returns a key that is unique among the objects of a kind.
 func keyOf(obj *unstructured.Unstructured) string { return obj.GetNamespace() + "/" + obj.GetName() }
 
-// followAll looks at objects, now and when one changes, until all are over. An object that is
-// gone is looked at as nil.
+// followAll calls look for each object, now and at each change, until over returns true. For an object
+// that is gone, obj is nil.
 func (c *objectClient) followAll(ctx context.Context, objects []unstructured.Unstructured, all map[string]*awaited, over func() bool, look func(string, *unstructured.Unstructured)) error {
 	one, name := *c, ""
 	if len(objects) == 1 {

@@ -27,7 +27,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// webhookOptions are the flags of what answers the API server.
+// webhookOptions are the flags of the server that answers the API server.
 type webhookOptions struct {
 	webhookPort    int
 	webhookService string
@@ -56,8 +56,8 @@ func (o *webhookOptions) validateWebhooks() (problems []error) {
 	return problems
 }
 
-// newWebhooks returns what answers the API server until its context ends, and whether it
-// can; nothing where no watch needs it.
+// newWebhooks returns the servers that answer the API server until their context ends, and a
+// check of whether they can. It returns nothing if no watch needs them.
 func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context) error, ready func(*http.Request) error, err error) {
 	if !admission.NeedServer(op.watched) {
 		return nil, nil, nil
@@ -73,7 +73,7 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := emptyDir(dir); err != nil { // of calls that a killed operator has left
+	if err := emptyDir(dir); err != nil { // left by calls of an operator that was killed
 		return nil, nil, err
 	}
 	discovered, err := discovery.NewDiscoveryClientForConfig(op.cluster.config)
@@ -117,9 +117,9 @@ func (op *operator) certificates(log logr.Logger) (*webhookserver.Certificates, 
 	return &webhookserver.Certificates{Client: c, Reach: reach, Watches: op.watches, Log: log}, nil
 }
 
-// ownWebhooks has the API server on this machine ask this process, on a free port.
+// ownWebhooks makes the API server on this machine ask this process, on a free port.
 func (o *webhookOptions) ownWebhooks() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it waits for nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // returns at once
 	if err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func (o *webhookOptions) ownWebhooks() error {
 	return l.Close()
 }
 
-// awaitWebhooks waits until the API server gets answers from this process: a certificate is
-// served when the API server has been told to trust it.
+// awaitWebhooks waits until the API server gets answers from this process: the certificate is
+// served once the API server has been told to trust it.
 func (o *webhookOptions) awaitWebhooks(ctx context.Context) {
 	address := strings.TrimPrefix(o.webhookService, "https://")
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // it only looks whether there is an answer
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // it only checks whether there is an answer
 	for ctx.Err() == nil {
 		if conn, err := d.DialContext(ctx, "tcp", address); err == nil {
 			_ = conn.Close()
@@ -142,7 +142,7 @@ func (o *webhookOptions) awaitWebhooks(ctx context.Context) {
 	}
 }
 
-// watches are those in use. It waits for nothing: what holds the operator's lock may be
+// watches returns the watches in use. It never blocks: the holder of the operator's lock may be
 // reading objects that have to be converted.
 func (op *operator) watches() []watches.Watch { return *op.answered.Load() }
 

@@ -14,23 +14,23 @@ import (
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// The annotations of a Lease with which "rolewright dev" asks the operator that
-// holds it to leave it: to whom, and until when. See docs/quickstart.md.
+// The annotations with which "rolewright dev" asks the holder of a Lease to leave it:
+// to whom, and until when. See docs/quickstart.md.
 const (
 	yieldTo    = "rolewright.dev/yield-to"
 	yieldUntil = "rolewright.dev/yield-until"
 )
 
 const (
-	// yieldLength is for how long dev asks at a time. It asks again with each
-	// renewal of the Lease, so that one which is killed gives back by itself.
+	// yieldLength is how long one request of dev is valid. dev repeats it with each
+	// renewal of the Lease, so that the request of a killed dev expires by itself.
 	yieldLength = 30 * time.Second
-	// maxYield is how far in the future the end may be: who may annotate the Lease
-	// cannot stop the operator for longer at a time.
+	// maxYield limits how far in the future the end may be: someone who may annotate the
+	// Lease cannot stop the operator for longer at a time.
 	maxYield = 10 * time.Minute
 )
 
-// yield says to whom a Lease is left, and until when; the zero value: to none.
+// yield says to whom a Lease is left, and until when. The zero value means to no one.
 type yield struct {
 	to    string
 	until time.Time
@@ -39,10 +39,10 @@ type yield struct {
 // live tells whether the Lease is left to a client at a moment.
 func (y yield) live(now time.Time) bool { return y.to != "" && now.Before(y.until) }
 
-// yieldIdentity is what the name of a holder may look like: it is logged.
+// yieldIdentity is what a holder's name may look like, because it is logged.
 var yieldIdentity = regexp.MustCompile(`^[!-~]{1,253}$`)
 
-// readYield is the yield of a Lease's annotations. Anyone who may write the Lease
+// readYield reads the yield from a Lease's annotations. Anyone who may write the Lease
 // may have written them.
 func readYield(annotations map[string]string, now time.Time) (yield, error) {
 	to, end := annotations[yieldTo], annotations[yieldUntil]
@@ -65,7 +65,7 @@ func readYield(annotations map[string]string, now time.Time) (yield, error) {
 	return yield{to: to, until: until}, nil
 }
 
-// annotate writes y into a Lease; the zero value removes what is there.
+// annotate writes y into a Lease. The zero value removes the annotations.
 func (y yield) annotate(l *coordinationv1.Lease) {
 	if y.to == "" {
 		delete(l.Annotations, yieldTo)
@@ -83,15 +83,15 @@ func (y yield) annotate(l *coordinationv1.Lease) {
 type yields struct {
 	log logr.Logger
 	is  yield
-	// refused are annotations that were refused; they stay so when their time comes.
+	// refused are annotations that were refused; they stay refused even once they would be valid.
 	refused [2]string
-	// left is to whom the Lease is left as far as the log says; empty for no one.
+	// left is to whom the Lease is left according to the log; empty for no one.
 	left string
 	// leave ends the leadership; nil while there is none to end.
 	leave func()
 }
 
-// see takes note of what a Lease says.
+// see takes note of the annotations of a Lease.
 func (y *yields) see(l *coordinationv1.Lease, now time.Time) {
 	written := [2]string{l.Annotations[yieldTo], l.Annotations[yieldUntil]}
 	if written == y.refused && written != [2]string{} {
@@ -105,7 +105,7 @@ func (y *yields) see(l *coordinationv1.Lease, now time.Time) {
 	}
 }
 
-// to is to whom the Lease is left at a moment: empty if to no one but me.
+// to returns the client to which the Lease is left at a moment; empty if there is none, or it is me.
 func (y *yields) to(me string, now time.Time) string {
 	to := ""
 	if y.is.live(now) && y.is.to != me {
@@ -121,8 +121,8 @@ func (y *yields) to(me string, now time.Time) string {
 	return to
 }
 
-// seen are Leases of which a lease sees each answer; resourcelock passes on no
-// annotations. change is for what is about to be written.
+// seen wraps a client for Leases so that a lease sees each Lease that is read, since resourcelock
+// does not pass on annotations. change is called for a Lease before it is written.
 type seen struct {
 	clientcoordinationv1.LeasesGetter
 	change, see func(*coordinationv1.Lease)
@@ -153,5 +153,5 @@ func (s seenIn) Update(ctx context.Context, l *coordinationv1.Lease, opts metav1
 	return s.LeaseInterface.Update(ctx, l, opts)
 }
 
-// errYielded is why an operator stops leading that was asked to.
+// errYielded is why an operator that was asked to stop leading does so.
 var errYielded = errors.New("the Lease is left to another client")

@@ -20,22 +20,22 @@ import (
 // access asks the API server who a client is, and what it may read.
 type access struct {
 	client kubernetes.Interface
-	// users are by the hash of their token.
+	// users has the users by the hash of their token.
 	users *cache.LRUExpireCache
-	// wrong are tokens that the API server does not know: apart, so that they take no place of those that it does.
+	// wrong has tokens that the API server does not know: separately, so that they do not displace known ones.
 	wrong *cache.LRUExpireCache
-	// may has answers by their question.
+	// may has answers by question.
 	may *cache.LRUExpireCache
 }
 
-// An answer of the API server holds for answerAge. maxAnswers bounds how many of a sort are kept.
+// Answers of the API server are kept for answerAge. maxAnswers limits how many of each sort are kept.
 const (
 	answerAge  = 10 * time.Second
 	maxAnswers = 10_000
 )
 
-// question is whether the client with a token may get objects: all of a resource where
-// namespace is empty, all of a namespace where name is.
+// question asks whether the client with a token may get objects: all of a resource if
+// namespace is empty, all in a namespace if name is empty.
 type question struct {
 	token                            [sha256.Size]byte
 	group, resource, namespace, name string
@@ -52,13 +52,13 @@ func newAccess(client kubernetes.Interface, now clock) *access {
 	return &access{client: client, users: answers(), wrong: answers(), may: answers()}
 }
 
-// caller is who sends a request.
+// caller is the sender of a request.
 type caller struct {
 	token [sha256.Size]byte
 	user  authenticationv1.UserInfo
 }
 
-// authenticate finds out who sends r. The error is for the client.
+// authenticate finds out who has sent r. The error is for the client.
 func (a *access) authenticate(r *http.Request) (caller, *problem) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
@@ -77,7 +77,7 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		// What the API server says is not for a client without a known token.
+		// The API server's message is not for a client without a known token.
 		return caller{}, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the operator cannot ask the API server who you are (create on tokenreviews): %s", apierrors.ReasonForError(err))}
 	}
 	if !review.Status.Authenticated {
@@ -89,8 +89,8 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 	return c, nil
 }
 
-// Caller returns the name of the user who sends r, and the token that tells. The code is that of
-// the answer where there is an error.
+// Caller returns the name of the user who has sent r, and the token that proves it. If err is not
+// nil, code is the HTTP status of the answer.
 func (s *Server) Caller(r *http.Request) (user, token string, code int, err error) {
 	c, bad := s.access.authenticate(r)
 	if bad != nil {
@@ -100,8 +100,8 @@ func (s *Server) Caller(r *http.Request) (user, token string, code int, err erro
 	return c.user.Username, token, http.StatusOK, nil
 }
 
-// mayGet reports whether a caller may get an object, or all of a namespace where name is
-// empty, or all of the cluster where namespace is, too.
+// mayGet reports whether a caller may get an object. An empty name means all objects in a
+// namespace; if namespace is empty, too, all objects in the cluster.
 func (a *access) mayGet(ctx context.Context, c caller, k Kind, namespace, name string) (bool, *problem) {
 	q := question{c.token, k.Group, k.Resource, namespace, name}
 	if may, known := a.may.Get(q); known {
@@ -126,7 +126,7 @@ func (a *access) mayGet(ctx context.Context, c caller, k Kind, namespace, name s
 	return review.Status.Allowed, nil
 }
 
-// problem is an answer that says what is wrong.
+// problem is an HTTP answer that says what is wrong.
 type problem struct {
 	code    int
 	message string

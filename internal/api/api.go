@@ -1,5 +1,5 @@
-// Package api serves what the operator knows of its runs to people: the history, and what
-// happens now. It only reads. Each client shows a token of the cluster, and sees the runs
+// Package api serves what the operator knows about its runs: the history, and what
+// is happening now. It only reads. Each client shows a token of the cluster, and sees the runs
 // of the objects that it may get.
 package api
 
@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// The version of what is served, in the answers and in their paths.
+// The version of the API, as it occurs in answers and paths.
 const (
 	Version = "rolewright.dev/v1"
 	Root    = "/apis/" + Version
@@ -32,42 +32,42 @@ type Kind struct {
 	Namespaced                     bool
 }
 
-// GVR is the resource of its objects.
+// GVR returns the resource of the kind's objects.
 func (k Kind) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
 }
 
-// called tells whether a person means the kind: by its name or resource, in any case, with its
-// group or without.
+// called tells whether a person means this kind: by its name or resource, in any case, with or
+// without its group.
 func (k Kind) called(kind, group string) bool {
 	return (strings.EqualFold(kind, k.Kind) || strings.EqualFold(kind, k.Resource)) && (group == "" || group == k.Group)
 }
 
-// Options are those of [New].
+// Options are the options of [New].
 type Options struct {
 	History *history.Recorder
-	// Client asks who a client is, and what it may do.
+	// Client is used to ask who a client is, and what it may do.
 	Client kubernetes.Interface
-	// Kinds are those of which runs are shown. It is called for each request.
+	// Kinds returns the kinds whose runs are shown. It is called for each request.
 	Kinds func() []Kind
-	// Waiting are the runs that wait. It is called for each request.
+	// Waiting returns the runs that are waiting. It is called for each request.
 	Waiting func() []Waiting
-	// Leads is true while this process makes runs.
+	// Leads returns true while this process makes runs.
 	Leads func() bool
-	// Shards says how the replicas share the objects; nil, or what it returns, where they
-	// do not.
+	// Shards says how the replicas share the objects. It is nil, or returns nil, if they do
+	// not.
 	Shards func() *Shards
 }
 
 // Shards says how replicas share the objects: each replica has a queue of its own.
 type Shards struct {
-	// Replica is the one that answers.
+	// Replica is the replica that answers.
 	Replica string `json:"replica"`
-	// Holders are the replicas that hold each shard; empty where that is not known.
+	// Holders are the replicas that hold the shards, in the order of the shards; a name is empty if the holder is not known.
 	Holders []string `json:"holders"`
 }
 
-// Held is how many shards the replica holds that answers.
+// Held returns how many shards the answering replica holds.
 func (s *Shards) Held() (n int) {
 	for _, holder := range s.Holders {
 		if holder == s.Replica {
@@ -84,15 +84,15 @@ type RunList struct {
 	Items    []history.Brief `json:"items"`
 }
 
-// ListMeta says how things stand when a list is made.
+// ListMeta describes the state when a list was made.
 type ListMeta struct {
-	// Continue is where the next page begins; empty on the last page.
+	// Continue is the start of the next page; empty on the last page.
 	Continue string `json:"continue,omitempty"`
-	// Cursor is where events begin that are not in the list.
+	// Cursor is the position from which events are not yet in the list.
 	Cursor string `json:"cursor"`
-	// Leads is false where another replica makes the runs.
+	// Leads is false if another replica makes the runs.
 	Leads bool `json:"leads"`
-	// Shards is left out where the replicas do not share the objects.
+	// Shards is left out if the replicas do not share the objects.
 	Shards *Shards `json:"shards,omitempty"`
 }
 
@@ -106,7 +106,7 @@ type Run struct {
 type server struct {
 	Options
 	access *access
-	// beat is the time between two signs of life in a stream.
+	// beat is the time between two keep-alive messages in a stream.
 	beat    time.Duration
 	streams streams
 }
@@ -135,7 +135,7 @@ func New(o Options) *Server {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if r.Header.Get("Sec-Fetch-Site") != "" {
-			// A browser sends it: a page of another origin may have found the port.
+			// Browsers send this header: a page of another origin may have found the port.
 			fail(w, &problem{http.StatusForbidden, "no browser reads this"})
 			return
 		}
@@ -157,8 +157,8 @@ func answerJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // as above
 }
 
-// answerList is answerJSON, compressed where the client takes that: a thousand runs are 400 kB
-// of text that repeats itself, and take the way through the API server.
+// answerList is answerJSON, but compressed if the client accepts that: a thousand runs are 400 kB
+// of repetitive text, and travel through the API server.
 func answerList(w http.ResponseWriter, r *http.Request, list RunList) {
 	w.Header().Set("Vary", "Accept-Encoding")
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -175,7 +175,7 @@ func answerList(w http.ResponseWriter, r *http.Request, list RunList) {
 
 // selection says which runs a client has asked for, and may see.
 type selection struct {
-	kinds     map[[2]string]string // the namespace of the objects by group and kind; empty for any
+	kinds     map[[2]string]string // maps group and kind to the namespace of the objects; empty for any
 	namespace string
 	name      string
 	result    string
@@ -183,18 +183,18 @@ type selection struct {
 	user      string // who asks
 }
 
-// wants reports whether a run is one of them.
+// wants reports whether a run is selected.
 func (q selection) wants(b history.Brief) bool {
 	namespace, asked := q.kinds[[2]string{b.Group, b.Kind}]
 	return asked && (namespace == "" || namespace == b.Namespace) && (q.name == "" || q.name == b.Name) &&
 		(q.result == "" || q.result == b.Result) && (q.run == "" || q.run == b.ID)
 }
 
-// maxName is how long the name of an object may be. Answers are kept by names.
+// maxName is the maximum length of an object's name. Answers are cached by name.
 const maxName = 253
 
-// selects reads the query of r: group and kind, namespace, name, result and run. The namespace says
-// nothing about a kind that is named and whose objects are in none.
+// selects reads the query of r: group and kind, namespace, name, result and run. The namespace is
+// ignored if the query names a kind that is cluster-scoped.
 func (s *server) selects(r *http.Request) (selection, *problem) {
 	c, bad := s.access.authenticate(r)
 	if bad != nil {
@@ -241,7 +241,7 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	return sel, nil
 }
 
-// inAll is the namespace that all runs of the selection have; empty where they differ, or have none.
+// inAll returns the namespace that all selected runs have; empty if they differ, or have none.
 func (q selection) inAll() string {
 	for _, namespace := range q.kinds {
 		if namespace != q.namespace {
@@ -257,7 +257,7 @@ const (
 	maxLimit     = 1000
 )
 
-// limitOf is how many items r asks for.
+// limitOf returns how many items r asks for.
 func limitOf(r *http.Request) (int, *problem) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {
@@ -274,7 +274,7 @@ func (s *server) meta(next string) ListMeta {
 	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads(), Shards: s.shared()}
 }
 
-// shared says how the replicas share the objects; nil where they do not.
+// shared says how the replicas share the objects; nil if they do not.
 func (s *server) shared() *Shards {
 	if s.Shards == nil {
 		return nil
@@ -326,8 +326,8 @@ func problemOf(err error) *problem {
 	return &problem{http.StatusInternalServerError, err.Error()}
 }
 
-// noRun says that there is no run of an ID, and that another replica may have it. Of runs that the client may not see, it is
-// the same.
+// noRun says that no run has an ID, and that another replica may have the run. The answer is the same for runs that the
+// client may not see.
 func (s *server) noRun(id string) *problem {
 	message := fmt.Sprintf("run %.40q: %v", id, history.ErrNotFound)
 	switch {
@@ -339,8 +339,8 @@ func (s *server) noRun(id string) *problem {
 	return &problem{http.StatusNotFound, message}
 }
 
-// run returns one run, if the client may get its object. Of others it says what it says
-// of runs that are not there.
+// run returns one run, if the client may get its object. Otherwise the answer is the same as for a
+// run that does not exist.
 func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	c, bad := s.access.authenticate(r)
 	if bad != nil {
@@ -359,7 +359,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	}
 	may := false
 	for _, k := range s.Kinds() {
-		// Who may get all objects may know that several IDs begin so: run is empty then.
+		// Clients that may get all objects may learn that several IDs begin with it: run is empty then.
 		if k.Group == run.Group && k.Kind == run.Kind || err != nil {
 			if may, bad = s.access.mayGet(r.Context(), c, k, run.Namespace, run.Name); bad != nil {
 				fail(w, bad)

@@ -10,24 +10,24 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// Waiting is an object whose run is due, and has to wait.
+// Waiting is an object whose run is due, but has to wait.
 type Waiting struct {
 	history.Object
-	// Cause is why it runs, and Class how urgent that is; empty where it waits for no place.
+	// Cause is why it runs, and Class is its class in the queue; empty if it is not waiting for a place.
 	Cause string `json:"cause,omitempty"`
 	Class string `json:"class,omitempty"`
-	// Since is when it was due.
+	// Since is when the run became due.
 	Since time.Time `json:"since"`
-	// Position is its place in the order by urgency, in which also objects count that the
-	// client may not get; 0 where it is not in the queue.
+	// Position is its place in the queue, counting objects that the client may not get, too; 0 if
+	// it is not in the queue.
 	Position int `json:"position,omitempty"`
 	// Held is what keeps it waiting: kind, all, urgent, memory, rollout, stopped, window or
-	// paused; empty for what runs next. Until is when that ends, where it is known.
+	// paused; empty for what runs next. Until is when that ends, if it is known.
 	Held  string    `json:"held,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 }
 
-// HeldBy says in words what keeps it waiting; empty for what runs next.
+// HeldBy returns in words what keeps it waiting; empty for what runs next.
 func (w Waiting) HeldBy() string {
 	words := map[string]string{
 		"kind": "runs of the kind", "all": "runs of all kinds", "urgent": "urgent runs", "stopped": "stopped rollout", "paused": "pause",
@@ -35,24 +35,24 @@ func (w Waiting) HeldBy() string {
 	return cmp.Or(words[w.Held], w.Held)
 }
 
-// Queue is the answer for what waits.
+// Queue is the answer with what is waiting.
 type Queue struct {
 	metav1.TypeMeta
 	Metadata QueueMeta `json:"metadata"`
 	Items    []Waiting `json:"items"`
 }
 
-// QueueMeta says how things stand when a list of what waits is made.
+// QueueMeta describes the state when the list of a queue was made.
 type QueueMeta struct {
-	// Leads is false where another replica makes the runs, and has the queue.
+	// Leads is false if another replica makes the runs, and has the queue.
 	Leads bool `json:"leads"`
-	// LeftOut is how many there was no room for.
+	// LeftOut is how many items were left out because of the limit.
 	LeftOut int `json:"leftOut,omitempty"`
-	// Shards is left out where the replicas do not share the objects.
+	// Shards is left out if the replicas do not share the objects.
 	Shards *Shards `json:"shards,omitempty"`
 }
 
-// queue lists what waits: the queue in its order, then what waits for something else.
+// queue lists what is waiting: the queue in order, then objects that wait for something else.
 func (s *server) queue(w http.ResponseWriter, r *http.Request) {
 	sel, bad := s.selects(r)
 	var limit int

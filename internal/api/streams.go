@@ -12,20 +12,20 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// How many clients read events at a time, and how many of one user.
+// How many clients may read events at a time, in all and for one user.
 const (
 	maxStreams       = 100
 	maxStreamsOfUser = 20
 )
 
-// streams are those in progress, by user.
+// streams counts the streams in progress, by user.
 type streams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int
 }
 
-// begin takes a place for a stream, which end gives back.
+// begin takes a place for a stream; end gives it back.
 func (s *streams) begin(user string) *problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,15 +52,15 @@ func (s *streams) end(user string) {
 	}
 }
 
-// resync is the event that tells a client to begin again with a list.
+// resync is the event that tells a client to start again with a list.
 const resync = "event: resync\ndata: {}\n\n"
 
 // writeTimeout is how long a client may take to read one event.
 const writeTimeout = 30 * time.Second
 
-// events streams what happens from the cursor on that the client gives: in the header
-// Last-Event-ID, or as the parameter cursor; without one, from now on. The ID of an event
-// is the cursor after it.
+// events streams what happens from the client's cursor on. The cursor is in the header
+// Last-Event-ID or in the parameter cursor; without one, the stream starts now. The ID of an
+// event is the cursor after it.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	sel, bad := s.selects(r)
 	if bad != nil {
@@ -83,7 +83,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	send := func(text string) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where there is none, the end of r is
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // without deadlines, the end of r ends it
 		_, err := w.Write([]byte(text))
 		return errors.Join(err, control.Flush()) == nil
 	}
@@ -109,7 +109,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-more:
 		case <-beat.C:
-			// What the client may read is asked again.
+			// Check again what the client may read.
 			if sel, bad = s.selects(r); bad != nil || !send(": \n\n") {
 				return
 			}
@@ -117,7 +117,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cursorOf is where a client goes on.
+// cursorOf returns the position from which a client continues.
 func (s *server) cursorOf(r *http.Request) (cursor uint64, bad *problem) {
 	cursor = s.History.Cursor()
 	for _, text := range []string{r.URL.Query().Get("cursor"), r.Header.Get("Last-Event-ID")} {
@@ -136,7 +136,7 @@ func (s *server) cursorOf(r *http.Request) (cursor uint64, bad *problem) {
 func eventText(id uint64, e history.Event) string {
 	data, err := json.Marshal(e)
 	if err != nil {
-		return resync // which cannot be: its texts are texts
+		return resync // which cannot happen: all text in it is valid
 	}
 	return fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, e.Kind, data)
 }

@@ -1,5 +1,5 @@
-// Package calendar says when the clock of a time zone meets cron expressions, and when
-// windows that begin then are open. Everything in it is a pure function of its arguments.
+// Package calendar says when the clock of a time zone matches cron expressions, and when
+// windows that begin at these times are open. Everything in it is a pure function of its arguments.
 package calendar
 
 import (
@@ -7,18 +7,18 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // the zones, where the image has none
+	_ "time/tzdata" // the zones, in case the image has none
 
 	"github.com/netresearch/go-cron"
 )
 
-// searchYears are the years in which an expression has to fire: between 2096 and 2104
+// searchYears is within how many years an expression has to fire: between 2096 and 2104
 // there is no 29 February.
 const searchYears = 10
 
-// Zone is the time zone of a name of the IANA database, such as Europe/Berlin.
+// Zone returns the time zone with a name from the IANA database, such as Europe/Berlin.
 func Zone(name string) (*time.Location, error) {
-	if name == "" || name == "Local" { // which time.LoadLocation takes for something else
+	if name == "" || name == "Local" { // time.LoadLocation accepts them, with another meaning
 		return nil, fmt.Errorf("%q is not a time zone", name)
 	}
 	loc, err := time.LoadLocation(name)
@@ -28,17 +28,17 @@ func Zone(name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// Cron is a cron expression: minute, hour, day of the month, month, day of the week. It
-// fires on the days that one of the two days says if neither begins with *, else on those
-// that both say.
+// Cron is a cron expression: minute, hour, day of the month, month, day of the week. If
+// neither of the two day fields begins with *, it fires on days that match one of them;
+// otherwise on days that match both.
 type Cron struct {
 	text string
 	spec cron.Schedule
-	// hourly is true if the expression says no hours.
+	// hourly is true if the expression does not restrict the hours.
 	hourly bool
 }
 
-// Parse reads an expression. One that never fires is an error.
+// Parse reads an expression. An expression that never fires is an error.
 func Parse(text string) (*Cron, error) {
 	if strings.Contains(text, "=") {
 		return nil, errors.New("a cron expression has no time zone in it")
@@ -58,25 +58,25 @@ func Parse(text string) (*Cron, error) {
 	return &Cron{text: text, spec: spec, hourly: strings.HasPrefix(hour, "*") || hour == "?"}, nil
 }
 
-// String is the expression.
+// String returns the expression.
 func (c *Cron) String() string { return c.text }
 
-// MarshalText gives the expression.
+// MarshalText returns the expression.
 func (c *Cron) MarshalText() ([]byte, error) { return []byte(c.text), nil }
 
-// maxOffsets bounds the changes of a clock that a search goes through.
+// maxOffsets limits how many changes of the clock a search goes through.
 const maxOffsets = 100
 
-// Next is the first time after t at which the expression fires by the clock of loc. Times
-// that the clock skips fire when it does; times that it shows twice fire the first time,
-// unless the expression says no hours.
+// Next returns the first time after t at which the expression fires by the clock of loc. Times
+// that the clock skips fire at the moment of the skip. Times that it shows twice fire the first
+// time only, unless the expression does not restrict the hours.
 func (c *Cron) Next(t time.Time, loc *time.Location) time.Time {
 	local, included := t.In(loc), false
 	for range maxOffsets {
-		// The library counts on a clock that is never changed; so does this until the next change.
+		// The library assumes a clock that is never changed; so use it only up to the next change.
 		start, end := local.ZoneBounds()
 		if !end.IsZero() && !end.After(local) {
-			end = local.AddDate(0, 0, 1) // on the last day of a leap year the bound may be wrong
+			end = local.AddDate(0, 0, 1) // on the last day of a leap year, the bound may be wrong
 		}
 		wall := clock(local)
 		from := wall
@@ -103,14 +103,14 @@ func (c *Cron) Next(t time.Time, loc *time.Location) time.Time {
 	return time.Time{}
 }
 
-// clock is what the clock shows at t, as a time in UTC.
+// clock returns what the clock shows at t, as a time in UTC.
 func clock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// repeated is until when a clock that is changed at start shows what it has shown before;
-// start if it was put forward, or was never changed.
+// repeated returns until when a clock that is changed at start shows times that it has shown before.
+// It returns start if the clock was put forward, or was never changed.
 func repeated(start time.Time) time.Time {
 	if start.IsZero() {
 		return start
@@ -120,14 +120,14 @@ func repeated(start time.Time) time.Time {
 	return start.Add(time.Duration(max(before-after, 0)) * time.Second)
 }
 
-// Window is open for a time from each moment at which its start fires.
+// Window is open for Duration each time that Start fires.
 type Window struct {
 	Start    *Cron
 	Duration time.Duration
 }
 
-// Opens is the first time from t on at which one of the windows is open by the clock of
-// loc: t itself if one is open then.
+// Opens returns the first time from t on at which one of the windows is open by the clock of
+// loc; t itself if one is open at t.
 func Opens(windows []Window, t time.Time, loc *time.Location) time.Time {
 	var first time.Time
 	for _, w := range windows {

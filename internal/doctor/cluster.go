@@ -22,7 +22,7 @@ import (
 // Kind is a watched kind, and what the operator expects of it.
 type Kind struct {
 	schema.GroupVersionKind
-	// Status is whether the operator writes the status.
+	// Status says whether the operator writes the status.
 	Status bool
 	// Replaced returns the variables of the content that fields of the spec
 	// replace, other than the given ones; nil if there is no content.
@@ -114,8 +114,8 @@ func (k Kind) judge(f Finding, s Schema) []Finding {
 	return found
 }
 
-// CheckPermissions asks the cluster about each of the needs, in each of the
-// namespaces; no namespaces means all.
+// CheckPermissions asks the cluster about each of the needs in each of the
+// namespaces; an empty list means all namespaces.
 func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespaces []string) ([]Finding, error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -144,8 +144,8 @@ func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Ne
 	return found, nil
 }
 
-// missing asks about each of the needs in a namespace, or in all, and returns those
-// that are not granted.
+// missing asks about each of the needs in a namespace, or in all if it is empty, and returns
+// the needs that are not granted.
 func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespace string) ([]string, error) {
 	lacking := rbac.Needs{}
 	for need := range needs {
@@ -185,11 +185,11 @@ func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, name
 type Service struct {
 	// Name says what the permissions are for.
 	Name string
-	// Flag is the flag that turns it on; empty if it is always on, and not necessary.
-	// Without the flag, missing permissions are a note.
+	// Flag is the flag that turns the service on; empty if it is always on, and not necessary.
+	// If it is off, missing permissions are only a note.
 	Flag string
 	On   bool
-	// Role is the file of the example in which it is granted.
+	// Role is the file of the example that grants the permissions.
 	Role      string
 	Namespace string
 	Needs     rbac.Needs
@@ -202,8 +202,8 @@ func Lease(namespace string, on bool) Service {
 	return s
 }
 
-// Shards lists the permissions that replicas need in a namespace to share the objects, beside
-// those of leader election.
+// Shards lists the permissions that replicas need in a namespace to share the objects, in addition
+// to those of leader election.
 func Shards(namespace string) Service {
 	s := Service{Name: "the Leases of replicas that share the objects", Flag: "--shards", On: true, Role: "shards/kustomization.yaml", Namespace: namespace, Needs: rbac.Needs{}}
 	s.Needs.Add(rbac.Need{Group: "coordination.k8s.io", Resource: "leases", Namespaced: true}, "list", "delete")

@@ -8,9 +8,9 @@ const (
 	OK State = "ok"
 	// Note is something that the operator can do without, or that only costs speed.
 	Note State = "note"
-	// Failed is something to be fixed.
+	// Failed is a problem to be fixed.
 	Failed State = "failed"
-	// LeftOut is a check that could not be made, and shows nothing.
+	// LeftOut is a check that could not be made, and proves nothing.
 	LeftOut State = "left out"
 )
 
@@ -25,7 +25,7 @@ type Finding struct {
 	Remedy string `json:"remedy"`
 }
 
-// String is the finding without its check and state.
+// String returns the finding without its check and state.
 func (f Finding) String() string {
 	if f.Remedy == "" {
 		return f.Found

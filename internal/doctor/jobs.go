@@ -27,7 +27,8 @@ func Jobs(namespace string) Service {
 	return Service{Name: "runs as Jobs", Flag: "the executor job", On: true, Role: "jobs/role.yaml", Namespace: namespace, Needs: rbac.Jobs()}
 }
 
-// CheckAdmission asks whether a Job, and its Pod, would be admitted, by dry runs. kind is whose runs are made of it.
+// CheckAdmission asks by dry runs whether a Job and its Pod would be admitted. kind is the kind whose runs the Job would
+// make.
 func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, job *batchv1.Job) Finding {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	f := Finding{Check: checkJobs, State: Failed, Remedy: "change job of the watch, or what the namespace " + job.Namespace + " allows"}
@@ -52,11 +53,11 @@ func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, jo
 	return Finding{Check: checkJobs, State: OK, Found: "a Job of " + kind + ", and its Pod, are admitted"}
 }
 
-// dialTimeout bounds the look for the operator.
+// dialTimeout bounds the attempt to connect to the operator.
 const dialTimeout = 5 * time.Second
 
-// CheckAnswer looks whether an operator answers Pods of runs at a URL, with a certificate in PEM for a name. That none
-// answers is a note: only one that leads does.
+// CheckAnswer checks whether an operator answers Pods of runs at a URL, with a certificate in PEM for a name. If none
+// answers, that is only a note: only an operator that leads does.
 func CheckAnswer(ctx context.Context, at string, certificate []byte, name string) Finding {
 	f := Finding{Check: checkJobs, State: Failed, Found: fmt.Sprintf("--job-url %q is not an address of an operator", at), Remedy: "give https:// with a host and a port"}
 	u, err := url.Parse(at)
@@ -85,7 +86,7 @@ func CheckAnswer(ctx context.Context, at string, certificate []byte, name string
 		f.State, f.Found = Note, fmt.Sprintf("no operator answers at %s: %v", address, err)
 		f.Remedy = "an operator answers while it leads; look at the Service, and whether a NetworkPolicy is in the way"
 	default:
-		_ = conn.Close() // it has shown what it was for
+		_ = conn.Close() // the connection is not needed any more
 		f.State, f.Found, f.Remedy = OK, "an operator answers at "+address, ""
 	}
 	return f

@@ -7,7 +7,7 @@ import (
 	"github.com/rolewright/rolewright/internal/limits"
 )
 
-// The memory and processes that an operator and its runs need, from
+// The memory and the number of processes that an operator and its runs need, from
 // docs/operations.md: the operator with a thousand objects, the fork server, a
 // run with a cold start on the newer line of Ansible, and its supervisor. Each is
 // the highest figure, because a forked run may have to be repeated with a cold
@@ -17,14 +17,14 @@ const (
 	serverMiB     = 120
 	supervisorMiB = 7
 	runMiB        = 115 + supervisorMiB
-	// A run is ansible-runner, ansible-playbook, a worker and a module, and the
-	// threads of them and of its supervisor; the operator itself has two dozen threads,
+	// A run consists of ansible-runner, ansible-playbook, a worker and a module, with
+	// their threads and those of its supervisor. The operator itself has two dozen threads,
 	// and the fork server two processes and a supervisor.
 	runProcesses      = 20
 	operatorProcesses = 44
 )
 
-// CheckLimits compares limits with the needs of so many runs at the same time.
+// CheckLimits compares limits with the needs of this many runs at the same time.
 func CheckLimits(l limits.Limits, runs int) []Finding {
 	memory := Finding{Check: "memory", State: OK, Found: "no limit"}
 	if l.Memory > 0 {

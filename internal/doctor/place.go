@@ -28,11 +28,11 @@ type Place struct {
 	Remedy string
 }
 
-// leastSpace is about the space that one or two runs need.
+// leastSpace is roughly the space that one or two runs need, in bytes.
 const leastSpace = 64 << 20
 
-// CheckPlace checks whether a place can be written, and which others can write it.
-// It creates a file there for a moment.
+// CheckPlace checks whether the operator can write to a place, and whether other users can.
+// It creates a temporary file there.
 func CheckPlace(p Place) Finding {
 	f := Finding{Check: p.Check, State: OK, Found: p.Path, Remedy: p.Remedy}
 	path := p.Path
@@ -65,7 +65,7 @@ func CheckPlace(p Place) Finding {
 	if err != nil {
 		return fail("%s cannot be written: %v", path, cause(err))
 	}
-	_ = errors.Join(probe.Close(), os.Remove(probe.Name())) // it has shown what it was for
+	_ = errors.Join(probe.Close(), os.Remove(probe.Name())) // the file is not needed any more
 	var disk unix.Statfs_t
 	if err := unix.Statfs(path, &disk); err != nil {
 		return fail("%s: %v", path, err)
@@ -96,7 +96,7 @@ func cause(err error) error {
 }
 
 // CheckAccounts says whether users other than root can write the list of users:
-// a process that can do that in a container can become root in it
+// a process in a container that can do so can become root there
 // (CVE-2025-7195).
 func CheckAccounts(path string) Finding {
 	f := Finding{Check: "accounts", State: OK, Found: path + " can be written by its owner only"}

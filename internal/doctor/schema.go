@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/internal/rbac"
 )
 
-// Schema is the part of the schema of a kind that is read.
+// Schema is the part of a kind's schema that doctor needs.
 type Schema struct {
 	Properties map[string]Schema
 	Preserve   bool `json:"x-kubernetes-preserve-unknown-fields"`
@@ -23,7 +23,7 @@ type Schema struct {
 func (s Schema) keeps() bool { return s.Preserve || s.Additional != nil }
 
 // KeepsInSpec reports whether the API server keeps fields of the spec that the
-// schema does not declare, and which it does declare, sorted.
+// schema does not declare, and returns the declared ones, sorted.
 func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
 	spec, has := s.Properties["spec"]
 	if !has {
@@ -32,8 +32,8 @@ func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
 	return slices.Sorted(maps.Keys(spec.Properties)), spec.keeps()
 }
 
-// namesNothing reports whether the schema declares no field that an object could say something in, and keeps none. The fields
-// of a ConfigMap, for example, are in no spec.
+// namesNothing reports whether the schema declares no field in which an object could specify anything, and keeps no others.
+// A ConfigMap, for example, has its fields outside of a spec.
 func (s Schema) namesNothing() bool {
 	if spec, has := s.Properties["spec"]; has {
 		return len(spec.Properties) == 0 && !spec.keeps()
@@ -46,11 +46,11 @@ func (s Schema) namesNothing() bool {
 	return true
 }
 
-// maxNamed bounds the names in a text.
+// maxNamed limits how many names a text lists.
 const maxNamed = 10
 
-// Replaceable says that a user who writes an object may replace variables of the
-// content, and what to do; names are those variables, at least one.
+// Replaceable says that anyone who writes an object may replace variables of the
+// content, and what to do. names are those variables, at least one.
 func Replaceable(names []string) (found, remedy string) {
 	list := strings.Join(names[:min(len(names), maxNamed)], ", ")
 	if more := len(names) - maxNamed; more > 0 {

@@ -13,16 +13,16 @@ const (
 	// sleep=DURATION. The occurrence is 1 if none is given.
 	Variable = "ROLEWRIGHT_FAILPOINT"
 	// DirVariable names a directory that exists. In it, a file named after each
-	// listed mark gets a line for each time that the mark was passed, with the
-	// process's ID. All processes that share the directory count together, so
-	// that the action of a mark happens once, no matter which process restarts.
+	// listed mark gets a line with the process's ID each time that the mark is
+	// passed. All processes that share the directory count together, so that the
+	// action of a mark happens once, no matter which process restarts.
 	DirVariable = "ROLEWRIGHT_FAILPOINT_DIR"
-	// HistoryVariable names a file that gets a line of JSON for each [Note]; no
-	// file if it is empty.
+	// HistoryVariable names a file that gets a line of JSON for each [Note]; if it is
+	// empty, no file is written.
 	HistoryVariable = "ROLEWRIGHT_FAILPOINT_HISTORY"
 )
 
-// Points are the names of all marks, in the order in which a run passes them.
+// Points returns the names of all marks, in the order in which a run passes them.
 func Points() []string {
 	return []string{
 		// A reconcile up to its run.
@@ -35,7 +35,7 @@ func Points() []string {
 		// The supervising process, seen from the operator, and in it.
 		"supervisor.before-order", "supervisor.ordered",
 		"supervising.before-start", "supervising.started", "supervising.ended", "supervising.before-record", "supervising.recorded",
-		// In place of started and ended where a fork server starts the run.
+		// Instead of started and ended, if a fork server starts the run.
 		"forked.started", "forked.ended",
 		"supervisor.ended",
 		// After the run.

@@ -5,9 +5,9 @@ package failpoint
 // Hit marks a place; see [Points]. It does nothing.
 func Hit(string) {}
 
-// Note keeps what has happened, for tests of histories. It does nothing.
+// Note records what has happened, for tests of histories. Here it does nothing.
 func Note(string, map[string]any) {}
 
-// Environ is the environment of a process that inherits none but what this
+// Environ returns the environment of a process that inherits only what this
 // package reads. It is empty, and not nil.
 func Environ() []string { return []string{} }

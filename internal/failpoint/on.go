@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hit marks a place; see [Points]. What the environment asks for there happens
-// before it returns, if it does. An environment that makes no sense is a panic:
+// Hit marks a place; see [Points]. If the environment asks for an action there, Hit performs it,
+// and then returns, unless the action ends the process. An invalid environment causes a panic:
 // a test that interrupts nothing proves nothing.
 func Hit(name string) {
 	for entry := range strings.SplitSeq(os.Getenv(Variable), ",") {
@@ -39,9 +39,9 @@ func Hit(name string) {
 	}
 }
 
-// Note adds a line to the history: what is given, the time by the wall and by the
-// clock that all processes share, and what the file ticket in JSON says, if there
-// is one.
+// Note adds a line to the history: the given fields, the time by the wall clock and by the
+// boot clock that all processes share, and the fields of the JSON file ticket, if it
+// exists.
 func Note(ticket string, line map[string]any) {
 	path := os.Getenv(HistoryVariable)
 	if path == "" {
@@ -64,12 +64,12 @@ func Note(ticket string, line map[string]any) {
 		panic(fmt.Sprintf("failpoint: %v", err))
 	}
 	defer file.Close()
-	if _, err := file.Write(append(text, '\n')); err != nil { // at once: lines of other processes stay whole
+	if _, err := file.Write(append(text, '\n')); err != nil { // in one write, so that lines of several processes stay whole
 		panic(fmt.Sprintf("failpoint: %v", err))
 	}
 }
 
-// Environ is the environment of a process that inherits none but what this
+// Environ returns the environment of a process that inherits only what this
 // package reads.
 func Environ() []string {
 	environ := []string{}
@@ -81,7 +81,7 @@ func Environ() []string {
 	return environ
 }
 
-// pass counts that the mark was passed.
+// pass counts that a mark was passed, and returns how often it was.
 func pass(name, place string) int {
 	file, err := os.OpenFile(filepath.Join(os.Getenv(DirVariable), place), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -101,7 +101,7 @@ func pass(name, place string) int {
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// act does what was asked for.
+// act performs an action.
 func act(entry, action string) {
 	kind, argument, _ := strings.Cut(action, "=")
 	signals := map[string]syscall.Signal{"kill": syscall.SIGKILL, "term": syscall.SIGTERM, "stop": syscall.SIGSTOP}

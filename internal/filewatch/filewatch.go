@@ -1,4 +1,4 @@
-// Package filewatch tells which files of a project have changed.
+// Package filewatch reports which files of a project have changed.
 package filewatch
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// quiet is how long nothing may change before changes are told of: an editor writes
-// a file in several steps, and git many files.
+// quiet is how long nothing must change before changes are reported: an editor writes
+// a file in several steps, and git writes many files.
 const quiet = 100 * time.Millisecond
 
-// longest is how long changes that never stop are kept back.
+// longest is how long reporting is delayed while changes do not stop.
 const longest = time.Second
 
-// maxDirectories bounds the directories that are watched: each takes a watch of the
-// kernel, of which a user has some thousands.
+// maxDirectories limits how many directories are watched: each takes one of the kernel's
+// watches, of which a user has some thousands.
 const maxDirectories = 4096
 
 // Watcher watches the files below a directory.
@@ -33,8 +33,8 @@ type Watcher struct {
 	count   int
 }
 
-// New watches the files below dir from now on, which is an absolute path. Hidden
-// directories, and those of other tools, are left out. Close it after use.
+// New watches the files below dir, an absolute path, from now on. It leaves out hidden
+// directories and those of other tools. Close the Watcher after use.
 func New(dir string) (*Watcher, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -51,8 +51,8 @@ func New(dir string) (*Watcher, error) {
 // Close ends the watch.
 func (w *Watcher) Close() error { return w.watcher.Close() }
 
-// Next waits until files have changed and then rested, and returns their paths,
-// relative to the directory, in order. Those that are gone are among them.
+// Next waits until files have changed and then stopped changing. It returns their paths,
+// relative to the directory, sorted. They include files that were removed.
 func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 	changed, created := map[string]bool{}, map[string]bool{}
 	var rest, end <-chan time.Time
@@ -83,7 +83,7 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return nil, fmt.Errorf("watch %s: %w", w.dir, err)
 			}
-			all, err := w.add(w.dir) // which files have changed is not known
+			all, err := w.add(w.dir) // it is not known which files have changed
 			if err != nil {
 				return nil, err
 			}
@@ -99,7 +99,7 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 		}
 		paths := make([]string, 0, len(changed))
 		for p := range changed {
-			// A file that came and went was some tool's, on its way to another.
+			// A file that was created and removed in between was a temporary file of some tool.
 			if _, err := os.Lstat(filepath.Join(w.dir, p)); err == nil || !created[p] {
 				paths = append(paths, p)
 			}
@@ -115,7 +115,7 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 	}
 }
 
-// changed are the files that an event is about; those of a new directory, too.
+// changed returns the files that an event is about, including the files in a new directory.
 func (w *Watcher) changed(event fsnotify.Event) ([]string, error) {
 	if event.Op == fsnotify.Chmod || left(filepath.Base(event.Name)) {
 		return nil, nil
@@ -129,12 +129,12 @@ func (w *Watcher) changed(event fsnotify.Event) ([]string, error) {
 	return []string{w.relative(event.Name)}, nil
 }
 
-// add watches a directory and all below it, and returns the files there.
+// add watches a directory and everything below it, and returns the files there.
 func (w *Watcher) add(dir string) (files []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // it went while we looked
+			return nil // it was removed in the meantime
 		case err != nil:
 			return err
 		case path != w.dir && left(entry.Name()) && entry.IsDir():
@@ -146,7 +146,7 @@ func (w *Watcher) add(dir string) (files []string, err error) {
 			return nil
 		}
 		if w.count++; w.count > maxDirectories {
-			w.count = len(w.watcher.WatchList()) + 1 // others may be gone
+			w.count = len(w.watcher.WatchList()) + 1 // some of the counted ones may be gone
 		}
 		if w.count > maxDirectories {
 			return fmt.Errorf("%s has more than %d directories: start in the directory of the project", w.dir, maxDirectories)
@@ -169,8 +169,8 @@ func (w *Watcher) relative(path string) string {
 	return path
 }
 
-// left tells whether a file or directory is none of the project's content: hidden ones,
-// editors' copies, and what tools leave.
+// left tells whether a file or directory is not part of the project's content: hidden files,
+// editors' copies, and output of tools.
 func left(name string) bool {
 	switch name {
 	case "__pycache__", "node_modules", "bin", "4913": // vim tries whether it may write with the last one

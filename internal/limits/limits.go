@@ -1,5 +1,5 @@
-// Package limits reads what the control group of this process may take, and takes:
-// those of cgroups version 2, else of version 1 (cgroups(7)).
+// Package limits reads the limits and the usage of this process's control group,
+// from cgroups version 2 or else version 1 (cgroups(7)).
 package limits
 
 import (
@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Limits are the limits of a control group; 0 is no limit.
+// Limits are the limits of a control group, memory in bytes; 0 means no limit.
 type Limits struct {
 	Memory    int64
 	Processes int64
 	CPUs      float64
-	// Whole is true if the kernel kills all processes of the group where its memory is
-	// used up: memory.oom.group, which kubelets set for containers.
+	// Whole is true if the kernel kills all processes of the group when its memory is
+	// exhausted: memory.oom.group, which kubelets set for containers.
 	Whole bool
 }
 
 // Group is the control group of this process.
 type Group struct {
 	root string
-	dirs map[string]string // by controller; "" is the second version
+	dirs map[string]string // by controller; "" is version 2
 }
 
 // Find finds the control group below root, which is "/" except in tests.
@@ -55,11 +55,11 @@ func (g Group) read(controller, name string) string {
 	return ""
 }
 
-// first is the first number that is there; 0 if there is none.
+// first returns the first valid number; 0 if there is none.
 func first(texts ...string) int64 {
 	for _, text := range texts {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && n > 0 && n < 1<<60 { // the first version's word for no limit is a large number
+		if err == nil && n > 0 && n < 1<<60 { // version 1 represents no limit by a large number
 			return n
 		}
 	}
@@ -83,22 +83,22 @@ func (g Group) Limits() Limits {
 	return l
 }
 
-// Used reads the memory in bytes and the processes that the group takes now; 0 is
-// not known. The memory includes what the kernel may forget at any time, see [Group.Cached].
+// Used reads the memory in bytes, and the number of processes, that the group uses now; 0 means
+// not known. The memory includes what the kernel can reclaim at any time, see [Group.Cached].
 func (g Group) Used() (memory, processes int64) {
 	return first(g.read("", "memory.current"), g.read("memory", "memory.usage_in_bytes")),
 		first(g.read("", "pids.current"), g.read("pids", "pids.current"))
 }
 
-// Taken reads how much memory is used, but for what the kernel takes back where it is needed,
-// in bytes; 0 is not known.
+// Taken reads how much memory is used, without what the kernel can reclaim, in
+// bytes; 0 means not known.
 func (g Group) Taken() int64 {
 	used, _ := g.Used()
 	return max(used-g.Cached(), 0)
 }
 
-// Cached reads how much of the memory that is used the kernel takes back where it
-// is needed: the contents of files, in bytes.
+// Cached reads how much of the used memory the kernel can reclaim if needed,
+// mostly contents of files, in bytes.
 func (g Group) Cached() int64 {
 	if stat := g.read("", "memory.stat"); stat != "" {
 		return field(stat, "inactive_file ") + field(stat, "active_file ") + field(stat, "slab_reclaimable ")
@@ -108,7 +108,7 @@ func (g Group) Cached() int64 {
 }
 
 // Exhausted counts the processes of the group that the kernel has killed because
-// memory was used up, and those that could not be started because there were too many.
+// memory was exhausted, and those that could not be started because there were too many.
 func (g Group) Exhausted() (killed, refused int64) {
 	killed = max(field(g.read("", "memory.events"), "oom_kill "), field(g.read("memory", "memory.oom_control"), "oom_kill "))
 	return killed, max(field(g.read("", "pids.events"), "max "), field(g.read("pids", "pids.events"), "max "))
@@ -131,14 +131,14 @@ func (g Group) Swap() int64 {
 	return free
 }
 
-// meminfo is a field of /proc/meminfo, in bytes; 0 if nothing is known.
+// meminfo returns a field of /proc/meminfo in bytes; 0 if it is not known.
 func (g Group) meminfo(name string) int64 {
 	const kibi = 1 << 10
 	data, _ := os.ReadFile(filepath.Join(g.root, "proc", "meminfo"))
 	return field(string(data), name) * kibi
 }
 
-// field is the number after a name at the beginning of a line; 0 if there is none.
+// field returns the number after a name at the beginning of a line; 0 if there is none.
 func field(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

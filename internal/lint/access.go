@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/runner/collection"
 )
 
-// Permissions compares what the operator needs with the roles of a file.
+// Permissions compares the permissions that the operator needs with the roles in a file.
 func Permissions(path string, needs []rbacv1.PolicyRule) ([]Finding, error) {
 	var granted []rbacv1.PolicyRule
 	err := eachDocument(path, func(root *yaml.Node) error {
@@ -65,11 +65,11 @@ func Permissions(path string, needs []rbacv1.PolicyRule) ([]Finding, error) {
 	return all, nil
 }
 
-// module is a task's module of a collection, as YAML is written by people.
+// module matches the module of a task, if it belongs to a collection, in YAML as people write it.
 var module = regexp.MustCompile(`^\s*(?:-\s+)?(([a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)\.[a-z][a-z0-9_]*):`)
 
 // Collections compares the collections of the modules in a role's directory, or in a
-// playbook, with those that the requirements file names.
+// playbook, with the collections that the requirements file names.
 func Collections(content, requirements string) ([]Finding, error) {
 	var named struct {
 		Collections []yaml.Node
@@ -79,7 +79,7 @@ func Collections(content, requirements string) ([]Finding, error) {
 	if err == nil {
 		err = yaml.Unmarshal(data, &doc)
 	}
-	if err == nil && len(doc.Content) > 0 && doc.Content[0].Kind != yaml.SequenceNode { // a list is of roles alone
+	if err == nil && len(doc.Content) > 0 && doc.Content[0].Kind != yaml.SequenceNode { // a list has only roles
 		err = doc.Decode(&named)
 	}
 	if err != nil {

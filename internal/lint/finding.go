@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Severity is how bad a finding is.
+// Severity says how bad a finding is.
 type Severity string
 
 // The severities.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
-	// Note needs nothing to be done.
+	// Note is for findings that require no action.
 	Note Severity = "note"
 )
 
-// Finding is a thing that does not fit.
+// Finding is an inconsistency.
 type Finding struct {
 	// Rule is the ID of the rule, such as RW103: see [Rules].
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	// File is relative to the project. Line and Column begin at 1; 0 is not known.
+	// File is relative to the project. Line and Column begin at 1; 0 means not known.
 	File   string `json:"file"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
-	// Message says what is wrong, Hint what to do; it may be empty.
+	// Message says what is wrong. Hint says what to do; it may be empty.
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
 }
@@ -50,7 +50,7 @@ func (f Finding) String() string {
 	return text
 }
 
-// Sort brings findings into the order of their places, each once.
+// Sort sorts findings by their places, and removes duplicates.
 func Sort(all []Finding) []Finding {
 	slices.SortFunc(all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
@@ -62,7 +62,7 @@ func Sort(all []Finding) []Finding {
 // Rule explains the findings of one ID.
 type Rule struct {
 	ID, Title string
-	// Text says why it matters, and what to do.
+	// Text says why the rule matters, and what to do.
 	Text string
 }
 
@@ -86,7 +86,7 @@ const (
 	NotRequired   = "RW501"
 )
 
-// Rules are all rules, by their IDs.
+// Rules returns all rules, by their IDs.
 func Rules() []Rule {
 	return []Rule{
 		{Watches, "watches.yaml is not right", "The operator does not start, or does not do what the line seems to say. \"rolewright validate\" finds the same."},
@@ -108,7 +108,7 @@ func Rules() []Rule {
 	}
 }
 
-// Explain is the text about one of the rules; the error names the rules that there are.
+// Explain returns the text about one of the rules; the error lists the known rules.
 func Explain(rules []Rule, id string) (string, error) {
 	var known []string
 	for _, r := range rules {

@@ -24,8 +24,8 @@ func GitHub(out io.Writer, all []Finding) error {
 	return nil
 }
 
-// SARIF writes findings of rules in the form that code scanning reads; version is the
-// program's.
+// SARIF writes findings of rules in the format of code scanning; version is the
+// version of this program.
 func SARIF(out io.Writer, rules []Rule, all []Finding, version string) error {
 	text := func(text string) map[string]any { return map[string]any{"text": text} }
 	driver, results := []any{}, []any{}

@@ -25,17 +25,17 @@ import (
 
 // Definition is a version of a kind as its CRD defines it.
 type Definition struct {
-	// File is that of the CRD, Line that of the version.
+	// File is the CRD's file, Line the line of the version.
 	File string
 	Line int
 	// HasStatus is true if there is a status subresource.
 	HasStatus bool
-	// schema is nil where the version has none.
+	// schema is nil if the version has none.
 	schema     *spec.Schema
 	structural *structural.Structural
 }
 
-// ReadDefinitions reads the CRDs of files. What is no CRD is left out.
+// ReadDefinitions reads the CRDs in files. It skips other documents.
 func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, error) {
 	all := map[schema.GroupVersionKind]Definition{}
 	for _, path := range paths {
@@ -93,12 +93,12 @@ func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, er
 	return all, nil
 }
 
-// Sample compares the objects of a file with the schemas of their kinds. Kinds without a
-// definition are left out, and so are the CEL rules of schemas.
+// Sample checks the objects in a file against the schemas of their kinds. It skips kinds without
+// a definition, and the CEL rules of schemas.
 func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]Finding, error) {
 	var all []Finding
 	err := eachDocument(path, func(root *yaml.Node) error {
-		var plain any // a key that is there twice is an error
+		var plain any // a duplicate key is an error
 		data, err := yaml.Marshal(root)
 		if err = errors.Join(err, root.Decode(&plain)); err == nil {
 			data, err = kubeyaml.YAMLToJSON(data) // booleans, numbers and keys as the API server sees them
@@ -139,7 +139,7 @@ func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]
 	return all, err
 }
 
-// locate is the node at a path, or the last one of the path that there is.
+// locate returns the node at a path, or the last node on the path that exists.
 func locate(node *yaml.Node, path []string) *yaml.Node {
 	if len(path) == 0 {
 		return node

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Files of a cluster in the background. The lock is held while the process lives,
-// and has its number.
+// Files of a cluster in the background. The lock file is locked while the process lives,
+// and contains its process ID.
 const (
 	lockFile       = "lock"
 	logFile        = "log"
@@ -29,21 +29,21 @@ const (
 // ErrNotRunning says that no cluster runs in the background.
 var ErrNotRunning = errors.New("no cluster is running")
 
-// Background is a cluster of a process of its own: the one in a directory.
+// Background is a cluster in a process of its own; there is one for each directory.
 type Background struct {
 	Dir string
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (b Background) Kubeconfig() string { return filepath.Join(b.Dir, kubeconfigFile) }
 
 // Up starts a process that has to call [Background.Serve], unless the cluster is
-// running, and returns when the cluster answers.
+// running already. It returns when the cluster answers.
 func (b Background) Up(ctx context.Context, program string, args ...string) error {
 	if err := os.MkdirAll(b.Dir, 0o700); err != nil {
 		return err
 	}
-	var ended chan error // of the process that this call has started; nil while there is none
+	var ended chan error // of the process that this call has started; nil if there is none
 	for {
 		_, err := b.pid()
 		switch {
@@ -64,7 +64,7 @@ func (b Background) Up(ctx context.Context, program string, args ...string) erro
 				ended = nil
 				continue
 			}
-			said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) // what is there is said
+			said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) // print what there is
 			if len(said) == 0 {
 				return fmt.Errorf("the cluster did not start: %w", err)
 			}
@@ -76,7 +76,7 @@ func (b Background) Up(ctx context.Context, program string, args ...string) erro
 	}
 }
 
-// start starts a process that is to serve the cluster. What it says goes to the log.
+// start starts a process to serve the cluster. Its output goes to the log.
 func (b Background) start(program string, args []string) (ended chan error, err error) {
 	log, err := os.OpenFile(filepath.Join(b.Dir, logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -97,8 +97,8 @@ func (b Background) start(program string, args []string) (ended chan error, err 
 	return ended, nil
 }
 
-// answers asks the cluster whether it is ready. It was when its kubeconfig was written, but its programs may have been killed
-// since.
+// answers asks the cluster whether it is ready. It was ready when its kubeconfig was written, but its programs may have been
+// killed since.
 func (b Background) answers(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", b.Kubeconfig())
 	if err != nil {
@@ -116,7 +116,7 @@ func (b Background) answers(ctx context.Context) error {
 }
 
 // Down stops the cluster, and returns when its processes have ended. The error
-// wraps [ErrNotRunning] if there is none.
+// wraps [ErrNotRunning] if no cluster is running.
 func (b Background) Down(ctx context.Context) error {
 	pid, err := b.pid()
 	if err != nil {
@@ -168,13 +168,13 @@ func (b Background) Serve(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// lock takes the lock, and writes the number of this process into it.
+// lock takes the lock, and writes this process's ID into the file.
 func (b Background) lock() (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(b.Dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	for range 20 { // who asks for the number of the process has the lock for a moment
+	for range 20 { // a process that asks for the ID holds the lock for a moment
 		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			break
 		}
@@ -192,7 +192,7 @@ func (b Background) lock() (*os.File, error) {
 	return file, nil
 }
 
-// pid is the number of the process that holds the lock.
+// pid returns the ID of the process that holds the lock.
 func (b Background) pid() (int, error) {
 	file, err := os.Open(filepath.Join(b.Dir, lockFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,7 @@
 // Package localcluster runs an API server on this machine, for development: etcd,
-// kube-apiserver and, where it is installed, kube-controller-manager, which
+// kube-apiserver and, if it is installed, kube-controller-manager, which
 // deletes dependents and namespaces. It knows the directories of envtest's
-// programs, and nothing of operators.
+// programs, and nothing about operators.
 package localcluster
 
 import (
@@ -28,7 +28,7 @@ const (
 	controllerManager = "kube-controller-manager"
 )
 
-// execPatience is how long a command may take to end after it was told to.
+// execPatience is how long a command may take to end after SIGTERM.
 const execPatience = 30 * time.Second
 
 // ErrNoPrograms says that etcd or kube-apiserver is not installed.
@@ -36,18 +36,18 @@ var ErrNoPrograms = errors.New("etcd and kube-apiserver are not installed")
 
 // Options say where the programs are.
 type Options struct {
-	// Download fetches envtest's programs where they are missing.
+	// Download fetches envtest's programs if they are missing.
 	Download bool
-	// Dir is for files of the cluster. It has to exist, and to be closed to others.
+	// Dir is the directory for files of the cluster. It has to exist, and others must not have access.
 	Dir string
 }
 
-// Cluster is one that runs. It lives until [Cluster.Stop].
+// Cluster is a running cluster. It lives until [Cluster.Stop].
 type Cluster struct {
-	// Kubeconfig is the administrator's.
+	// Kubeconfig is the administrator's kubeconfig.
 	Kubeconfig []byte
-	// Collects is true if dependents and namespaces are deleted: without a
-	// controller manager they are not.
+	// Collects is true if dependents and namespaces are deleted, which takes a
+	// controller manager.
 	Collects bool
 
 	env     *envtest.Environment
@@ -55,7 +55,7 @@ type Cluster struct {
 }
 
 // Start starts a cluster, and returns when it answers. The error wraps
-// [ErrNoPrograms] if there is nothing to start.
+// [ErrNoPrograms] if the programs are missing.
 func Start(o Options) (*Cluster, error) {
 	dir, err := programs()
 	if err != nil {
@@ -84,7 +84,7 @@ func Start(o Options) (*Cluster, error) {
 // Kept is a cluster with its kubeconfig in a temporary directory.
 type Kept struct {
 	*Cluster
-	// Path is that of the administrator's kubeconfig.
+	// Path is the path of the administrator's kubeconfig.
 	Path string
 }
 
@@ -111,14 +111,14 @@ func (k *Kept) Stop() error {
 	return errors.Join(k.Cluster.Stop(), os.RemoveAll(filepath.Dir(k.Path)))
 }
 
-// Streams are those of a command.
+// Streams are the standard streams of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
 // Exec runs a command with KUBECONFIG set, and returns its exit code. When ctx is
-// done it gets SIGTERM, and a while later SIGKILL.
+// done, the command gets SIGTERM, and SIGKILL after execPatience.
 func (k *Kept) Exec(ctx context.Context, s Streams, command string, args ...string) (int, error) {
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -133,8 +133,8 @@ func (k *Kept) Exec(ctx context.Context, s Streams, command string, args ...stri
 	return 0, err
 }
 
-// controllers are those of the manager that remove what has no owner or namespace any more, and what these need.
-// Others would say of a Deployment that it has no Pods, against the status that scenarios give it.
+// controllers are the manager's controllers that remove objects without an owner or namespace, and what these need.
+// Other controllers would note in a Deployment's status that it has no Pods, and so overwrite the status that scenarios set.
 const controllers = "garbage-collector-controller,namespace-controller,persistentvolumeclaim-protection-controller," +
 	"serviceaccount-controller,serviceaccount-token-controller"
 
@@ -149,7 +149,7 @@ func (c *Cluster) startManager(dir, program string) error {
 	}
 	c.manager = exec.Command(program, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0", "--controllers="+controllers,
 		"--kube-api-qps=200", "--kube-api-burst=400")
-	c.manager.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for this process
+	c.manager.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is only for this process
 	if err := c.manager.Start(); err != nil {
 		c.manager = nil
 		return err
@@ -158,7 +158,7 @@ func (c *Cluster) startManager(dir, program string) error {
 	return nil
 }
 
-// Stop ends the processes of the cluster, and forgets its objects.
+// Stop ends the processes of the cluster. Its objects are lost.
 func (c *Cluster) Stop() error {
 	if c.manager != nil {
 		_ = c.manager.Process.Kill()
@@ -167,8 +167,8 @@ func (c *Cluster) Stop() error {
 	return c.env.Stop()
 }
 
-// programs is the directory of etcd and kube-apiserver: that of KUBEBUILDER_ASSETS,
-// the newest of setup-envtest, or that in PATH. It is empty if there is none.
+// programs returns the directory of etcd and kube-apiserver: KUBEBUILDER_ASSETS,
+// setup-envtest's newest directory, or the one in PATH. It is empty if there is none.
 func programs() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		if !hasPrograms(dir) {
@@ -192,7 +192,7 @@ func programs() (string, error) {
 	return "", nil
 }
 
-// byVersion compares directories such as 1.36.0-linux-amd64.
+// byVersion compares the versions in directory names such as 1.36.0-linux-amd64.
 func byVersion(a, b string) int {
 	parse := func(dir string) *version.Version {
 		number, _, _ := strings.Cut(filepath.Base(dir), "-")

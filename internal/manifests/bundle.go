@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// channel is where the bundle is offered.
+// channel is the channel in which the bundle is offered.
 const channel = "candidate"
 
 // bundler fills in the ClusterServiceVersion.
@@ -21,16 +21,16 @@ type bundler struct {
 	csv, deployment object
 	samples         []object
 	owned           []object
-	// roles are by kind and name, as bound: the kinds of bindings to the operator's service account that each has.
+	// roles are by kind and name. bound lists, by the same key, the kinds of bindings to the operator's service account.
 	roles map[string]object
 	bound map[string][]string
-	// rest are the manifests beside the ClusterServiceVersion.
+	// rest are the manifests other than the ClusterServiceVersion.
 	rest []object
 }
 
 // Bundle returns the files of an OLM bundle for the objects of the stream, with
 // paths relative to bundle/, and the Dockerfile of its image. image is the
-// operator's; empty for that of the Deployment.
+// operator's image; empty for the image in the Deployment.
 func Bundle(stream []byte, version, image string) (files map[string][]byte, dockerfile []byte, err error) {
 	objects, err := decode(stream)
 	if err != nil {
@@ -72,11 +72,11 @@ func Bundle(stream []byte, version, image string) (files map[string][]byte, dock
 	return files, bundleImage(annotations), nil
 }
 
-// sort tells what becomes of each object.
+// sort puts each object where it belongs.
 func (b *bundler) sort(objects []object) error {
 	var others, bindings []object
 	for _, o := range objects {
-		delete(o.part("metadata"), "namespace") // OLM decides it
+		delete(o.part("metadata"), "namespace") // OLM chooses it
 		switch o.kind() {
 		case "ClusterServiceVersion":
 			b.csv = o
@@ -123,7 +123,7 @@ func (b *bundler) sort(objects []object) error {
 	return nil
 }
 
-// account is the operator's service account.
+// account returns the name of the operator's service account.
 func (b *bundler) account() string {
 	return b.deployment.text("spec", "template", "spec", "serviceAccountName")
 }
@@ -137,7 +137,7 @@ func (b *bundler) isOfOperator(binding object) bool {
 	})
 }
 
-// owns tells whether an object is of a kind of the operator.
+// owns tells whether an object's kind is one of the operator's.
 func (b *bundler) owns(o object) bool {
 	group, _, _ := strings.Cut(o.text("apiVersion"), "/")
 	return slices.ContainsFunc(b.owned, func(crd object) bool {
@@ -185,7 +185,7 @@ func (b *bundler) fill(name, version, image string) error {
 	return nil
 }
 
-// permissions are the rules of the roles that have a binding of a kind.
+// permissions returns the rules of the roles that a kind of binding binds.
 func (b *bundler) permissions(binding string) []any {
 	var rules []any
 	for _, role := range slices.Sorted(maps.Keys(b.roles)) {
@@ -197,8 +197,8 @@ func (b *bundler) permissions(binding string) []any {
 	return []any{map[string]any{"serviceAccountName": b.account(), "rules": rules}}
 }
 
-// kinds has the ClusterServiceVersion describe all versions of all kinds, and
-// checks that it describes none that does not exist.
+// kinds makes the ClusterServiceVersion describe all versions of all kinds. It is an error
+// if it describes one that does not exist.
 func (b *bundler) kinds() error {
 	said := map[string]bool{}
 	list, _ := b.csv.at("spec", "customresourcedefinitions", "owned").([]any)
@@ -229,7 +229,7 @@ func (b *bundler) kinds() error {
 	return nil
 }
 
-// bundleImage is the Dockerfile of the bundle's image, which has files and labels only.
+// bundleImage returns the Dockerfile of the bundle's image, which only has files and labels.
 func bundleImage(annotations map[string]string) []byte {
 	var out bytes.Buffer
 	out.WriteString("# Written by make bundle.\nFROM scratch\n\n")

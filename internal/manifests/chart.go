@@ -16,11 +16,11 @@ import (
 // charter turns objects into templates.
 type charter struct {
 	naming
-	// words stand in objects for what a template does there.
+	// words are placeholders in objects for what a template does there.
 	words []word
 }
 
-// word is replaced by an action, or the whole line that it stands on by lines.
+// word is a placeholder. It is replaced by an action, or the line that it stands on is replaced by lines.
 type word struct {
 	text, action string
 	lines        []string
@@ -28,8 +28,8 @@ type word struct {
 
 // Chart returns the files of a chart for the objects of the stream, with paths
 // relative to the chart. own are chart sources that are written by hand, such as
-// Chart.yaml and values.yaml; it may be nil. With jobs, what runs as Jobs need is
-// there by default, as it is where the operator's arguments speak of them.
+// Chart.yaml and values.yaml; it may be nil. The chart enables runs as Jobs by default
+// if jobs is set, or if the operator's arguments are set up for them.
 func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]byte, error) {
 	objects, err := decode(stream)
 	if err != nil {
@@ -53,7 +53,7 @@ func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]by
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range added { // as config/default would with them
+		for _, o := range added { // as config/default would do
 			o.part("metadata")["name"] = c.NamePrefix + o.name()
 			o.part("metadata")["namespace"] = c.Namespace
 		}
@@ -61,7 +61,7 @@ func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]by
 	}
 	for _, o := range objects {
 		if o.kind() == "Namespace" {
-			continue // the release's, which is there before the chart
+			continue // the release's namespace exists before the chart
 		}
 		name := strings.TrimPrefix(o.name(), c.NamePrefix)
 		if name == "manager-role-jobs" {
@@ -82,8 +82,8 @@ func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]by
 	return files, nil
 }
 
-// Common are the manifests of a directory of [config.Files], for the operator of
-// this name: those of prometheus, the network policies, and jobs.
+// Common returns the manifests in a directory of [config.Files], for the operator with
+// this name: for prometheus, network policies and jobs.
 func Common(dir, operator string) ([]byte, error) {
 	entries, err := config.Files.ReadDir(dir)
 	if err != nil {
@@ -120,8 +120,8 @@ data:
 {{- end }}
 `
 
-// sources are the chart's files that are no templates of objects: those of own, and
-// for the rest those of all operators.
+// sources returns the chart's files that are not templates of objects: the ones in own, and
+// otherwise those of all operators.
 func sources(n naming, version string, own fs.FS, jobs bool, replicas string) (map[string][]byte, error) {
 	chart, err := fs.Sub(config.Files, "chart")
 	if err != nil {
@@ -159,24 +159,24 @@ func collect(dir fs.FS, files map[string][]byte) error {
 	})
 }
 
-// say returns a word that stands for a template.
+// say returns a placeholder for an action.
 func (c *charter) say(action string) string { return c.add(word{action: action}) }
 
-// block returns a word that stands for lines of a template: as a key, or as an
-// item of a list. They are indented as it is; "nindent +2" in them is by so many
-// more.
+// block returns a placeholder for lines of a template, for use as a key or as an
+// item of a list. The lines get the indentation of the placeholder; "nindent +2" in them
+// adds 2 to it.
 func (c *charter) block(lines ...string) string { return c.add(word{lines: lines}) }
 
 func (c *charter) add(w word) string {
-	w.text = fmt.Sprintf("zz\u00ab%d\u00bb", len(c.words)) // no manifest has these; as a key it comes last
+	w.text = fmt.Sprintf("zz\u00ab%d\u00bb", len(c.words)) // no manifest contains these characters; as a key it sorts last
 	c.words = append(c.words, w)
 	return w.text
 }
 
-// template is the text of an object's template. name is that of the object
+// template returns the template of an object. name is the name of the object
 // without the prefix.
 func (c *charter) template(o object, name string) ([]byte, error) {
-	if o.kind() != "CustomResourceDefinition" && !isPolicy(o) { // whose names are those of kinds
+	if o.kind() != "CustomResourceDefinition" && !isPolicy(o) { // their names belong to kinds
 		o.part("metadata")["name"] = c.released(o.name())
 	}
 	if o.text("metadata", "namespace") == c.Namespace {
@@ -213,22 +213,22 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 	return text, nil
 }
 
-// isPolicy tells whether an object is what "rolewright generate webhooks" writes.
+// isPolicy tells whether "rolewright generate webhooks" has written an object.
 func isPolicy(o object) bool {
 	return strings.HasPrefix(o.kind(), "ValidatingAdmissionPolicy") || strings.HasPrefix(o.kind(), "MutatingAdmissionPolicy")
 }
 
-// instance is the label by which the releases of one namespace are told apart.
+// instance is the label that distinguishes the releases in one namespace.
 const instance = "app.kubernetes.io/instance"
 
-// instances adds that label wherever the operator is named.
+// instances adds that label wherever the operator's name is a label.
 func (c *charter) instances(o object) {
 	for _, labels := range named(o) {
 		labels[instance] = c.say("{{ .Release.Name | quote }}")
 	}
 }
 
-// named are the labels and selectors of an object that have the operator's name.
+// named returns the labels and selectors of an object that contain the operator's name.
 func named(o object) []map[string]any {
 	var found []map[string]any
 	for _, path := range [][]string{
@@ -242,13 +242,13 @@ func named(o object) []map[string]any {
 	return found
 }
 
-// released is a name that begins with that of the release.
+// released returns a name that begins with the name of the release.
 func (c *charter) released(name string) string {
 	return c.say("{{ .Release.Name }}") + "-" + strings.TrimPrefix(name, c.NamePrefix)
 }
 
-// replaceWords puts templates in place of the words for them, and makes text of
-// what would be a template by accident.
+// replaceWords replaces the placeholders, and escapes what would be a template by
+// accident.
 func (c *charter) replaceWords(text []byte) []byte {
 	text = bytes.ReplaceAll(text, []byte("{{"), []byte(`{{ "{{" }}`))
 	var out strings.Builder
@@ -266,7 +266,7 @@ func (c *charter) replaceWords(text []byte) []byte {
 	return []byte(out.String())
 }
 
-// indented are the lines of a block.
+// indented returns the lines of a block with an indentation.
 func (w word) indented(indent int) string {
 	var out strings.Builder
 	for _, line := range w.lines {
@@ -278,7 +278,7 @@ func (w word) indented(indent int) string {
 	return out.String()
 }
 
-// special fills in what a value decides, and returns the condition for the whole
+// special fills in what values determine, and returns the condition for the whole
 // object; empty if there is none.
 func (c *charter) special(o object, name string) (condition string, err error) {
 	metadata := o.part("metadata")
@@ -316,7 +316,7 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		switch name {
 		case "limit-egress":
 			return ".Values.networkPolicy.egress.enabled", c.egress(o)
-		case "runs": // of their Pods
+		case "runs": // for the Pods of runs
 			return ".Values.jobs.enabled", nil
 		case "allow-runs":
 			return "and .Values.networkPolicy.enabled .Values.jobs.enabled", nil
@@ -324,16 +324,16 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		return ".Values.networkPolicy.enabled", nil
 	case "Deployment":
 		return "", c.deployment(o)
-	case "PodDisruptionBudget": // of replicas that share the objects
+	case "PodDisruptionBudget": // for replicas that share the objects
 		return "", nil
 	}
 	if isPolicy(o) {
-		return ".Values.crds.install", nil // they are about the kinds, and not about a release
+		return ".Values.crds.install", nil // they belong to the kinds, not to a release
 	}
 	return "", errors.New("the chart does not know what to do with the kind; leave it out of what is built")
 }
 
-// egress makes values of the API server's addresses and of further rules.
+// egress makes the API server's addresses and further rules configurable by values.
 func (c *charter) egress(o object) error {
 	rules, _ := o.at("spec", "egress").([]any)
 	if len(rules) != 2 {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployment makes values of what differs from cluster to cluster.
+// deployment turns the parts that differ from cluster to cluster into values.
 func (c *charter) deployment(o object) error {
 	container, err := operator(o)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *charter) deployment(o object) error {
 // watchNamespace is the variable with the namespaces that are watched.
 const watchNamespace = "WATCH_NAMESPACE"
 
-// environment leaves the namespaces to a value, without which the variable is as it was, and
-// adds the variables of another one.
+// environment lets a value set the namespaces; without the value, the variable stays as it was.
+// It also adds the variables of another value.
 func (c *charter) environment(container map[string]any) error {
 	env, _ := container["env"].([]any)
 	isWatched := func(v any) bool {
@@ -79,7 +79,7 @@ func (c *charter) more(entries map[string]any, value string) {
 	entries[c.block("{{- with .Values."+value+" }}", "{{- toYaml . | nindent +0 }}", "{{- end }}")] = ""
 }
 
-// items stands for those of a value in a list.
+// items returns an item that stands for the items of a value.
 func (c *charter) items(value string) string {
 	return c.block("{{- with .Values."+value+" }}", "{{- toYaml . | nindent +0 }}", "{{- end }}")
 }
@@ -87,7 +87,7 @@ func (c *charter) items(value string) string {
 // runsService is the Service by which Pods of runs find the operator, without the prefix.
 const runsService = "runs"
 
-// argued tells whether the operator's arguments are for runs as Jobs.
+// argued tells whether the operator's arguments are set up for runs as Jobs.
 func argued(objects []object) bool {
 	return slices.ContainsFunc(objects, func(o object) bool {
 		container, err := operator(o)
@@ -97,7 +97,7 @@ func argued(objects []object) bool {
 	})
 }
 
-// replicasOf is how many there are of the operator.
+// replicasOf returns how many replicas the operator has.
 func replicasOf(objects []object) string {
 	for _, o := range objects {
 		if replicas := o.at("spec", "replicas"); replicas != nil {
@@ -109,8 +109,8 @@ func replicasOf(objects []object) string {
 	return "1"
 }
 
-// arguments leaves those about metrics to a value, names the Lease after the
-// release, says where Pods of runs find the operator, and adds those of a value.
+// arguments makes the arguments about metrics depend on a value, names the Lease after the
+// release, says where Pods of runs find the operator, and adds the arguments of a value.
 func (c *charter) arguments(container map[string]any) error {
 	args := stringsOf(container["args"])
 	metrics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--metrics-") })

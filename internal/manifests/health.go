@@ -11,10 +11,10 @@ import (
 //go:embed health.lua
 var healthLua string
 
-// HealthLua is a health check for Argo CD of an object that Rolewright runs.
+// HealthLua returns a health check in Lua for Argo CD, for objects that Rolewright runs.
 func HealthLua() string { return healthLua }
 
-// ArgoCDHealth is Argo CD's ConfigMap with that health check for each of the kinds.
+// ArgoCDHealth returns Argo CD's ConfigMap with that health check for each of the kinds.
 // Group and kind are names that Kubernetes allows.
 func ArgoCDHealth(kinds []schema.GroupKind) string {
 	var b strings.Builder

@@ -1,7 +1,7 @@
 // Package manifests makes a Helm chart and an OLM bundle out of an operator's
 // manifests, as kustomize builds them. It knows the layout of operator-sdk's
-// projects, and what chart and bundle are made of; names, labels and permissions
-// come from the manifests alone, so that all ways to install are the same.
+// projects, and what a chart and a bundle consist of. Names, labels and permissions
+// come from the manifests alone, so that all ways of installing are equivalent.
 package manifests
 
 import (
@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is one of Kubernetes.
+// object is a Kubernetes object.
 type object map[string]any
 
-// at is what is found by going down a path of keys; nil if there is none. It
-// is nil, too, where something else than an object is on the way.
+// at returns the value at a path of keys. It returns nil if there is none, or if
+// a value on the way is not an object.
 func (o object) at(path ...string) any {
 	var value any = map[string]any(o)
 	for _, key := range path {
@@ -29,13 +29,13 @@ func (o object) at(path ...string) any {
 	return value
 }
 
-// text is the string at a path; empty if there is none.
+// text returns the string at a path; empty if there is none.
 func (o object) text(path ...string) string {
 	s, _ := o.at(path...).(string)
 	return s
 }
 
-// part is the object at a path, which is made if it is not there.
+// part returns the object at a path, and creates it if it does not exist.
 func (o object) part(path ...string) map[string]any {
 	value := map[string]any(o)
 	for _, key := range path {
@@ -52,7 +52,7 @@ func (o object) part(path ...string) map[string]any {
 func (o object) kind() string { return o.text("kind") }
 func (o object) name() string { return o.text("metadata", "name") }
 
-// decode returns the objects of a stream, in their order.
+// decode returns the objects of a stream, in order.
 func decode(stream []byte) ([]object, error) {
 	var objects []object
 	for text := range strings.SplitSeq("\n"+string(stream), "\n---\n") {
@@ -67,13 +67,13 @@ func decode(stream []byte) ([]object, error) {
 	return objects, nil
 }
 
-// naming is what config/default/kustomization.yaml gives all objects.
+// naming holds the names that config/default/kustomization.yaml gives all objects.
 type naming struct {
 	// Operator is the label app.kubernetes.io/name.
 	Operator, Namespace, NamePrefix string
 }
 
-// deploymentName is that of the Deployment, without the prefix.
+// deploymentName is the name of the Deployment, without the prefix.
 const deploymentName = "controller-manager"
 
 // nameOf reads the names from the Deployment.
@@ -92,7 +92,7 @@ func nameOf(objects []object) (naming, error) {
 	return naming{}, errors.New("there is no Deployment PREFIX-" + deploymentName + "; give what \"kubectl kustomize\" makes of config/default or config/manifests")
 }
 
-// operator is the container of the Deployment: the one that it has, or the one called manager.
+// operator returns the operator's container in the Deployment: the only one, or the one called manager.
 func operator(deployment object) (map[string]any, error) {
 	containers, _ := deployment.at("spec", "template", "spec", "containers").([]any)
 	for _, c := range containers {
@@ -107,7 +107,7 @@ func operator(deployment object) (map[string]any, error) {
 	return nil, fmt.Errorf("deployment %s has %d containers; one is expected, or one with the name manager", deployment.name(), len(containers))
 }
 
-// strings of a list.
+// stringsOf returns the items of a list as strings.
 func stringsOf(list any) []string {
 	items, _ := list.([]any)
 	var out []string

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// createdObjects is the collector of when each watched object was created. There can be tens of thousands: a
-// [prometheus.GaugeVec] keeps a kibibyte for each, this one makes the labels when they are read.
+// createdObjects is the collector for the creation time of each watched object. There can be tens of thousands of
+// objects: a [prometheus.GaugeVec] would keep a kibibyte for each; this collector makes the labels when it is read.
 type createdObjects struct {
 	desc *prometheus.Desc
 
@@ -49,7 +49,7 @@ func (c *createdObjects) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 // Collect implements [prometheus.Collector].
 func (c *createdObjects) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	at := maps.Clone(c.at) // who reads may be slow
+	at := maps.Clone(c.at) // the reader may be slow
 	c.mu.Unlock()
 	for o, seconds := range at {
 		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(seconds), o.gvk.Group, o.gvk.Version, o.gvk.Kind, o.namespace, o.name)

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// jobMetrics are about the Pods of runs. Without the executor job there is no series of them.
+// jobMetrics are about the Pods of runs. Without the executor job, they have no series.
 type jobMetrics struct {
 	connections *prometheus.GaugeVec
 	refused     *prometheus.CounterVec
@@ -16,7 +16,8 @@ func newJobMetrics(l *list) jobMetrics {
 	}
 }
 
-// JobConnections says how many connections the Pods of runs have, and whether there was none to spare for one.
+// JobConnections says how many connections the Pods of runs have. limited is true if one was refused because there were too
+// many.
 func (r *Recorder) JobConnections(open int, limited bool) {
 	r = r.orNone()
 	r.jobs.connections.WithLabelValues().Set(float64(open))

@@ -88,7 +88,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 //nolint:gochecknoglobals // the one Recorder that nil stands for; it is in no registry
 var none = sync.OnceValue(unregistered)
 
-// orNone is r, or for nil a Recorder that is not exposed.
+// orNone returns r or, if it is nil, a Recorder that is not exposed.
 func (r *Recorder) orNone() *Recorder {
 	if r == nil {
 		return none()
@@ -132,20 +132,20 @@ func unregistered() *Recorder {
 	return r
 }
 
-// reconcileBuckets are ansible-operator's, 5 ms to 10 s, and more above them:
-// ansible-operator measured the set-up of a run, but a whole reconcile may last
-// for hours.
+// reconcileBuckets returns ansible-operator's buckets, 5 ms to 10 s, and more above
+// them: ansible-operator measured the set-up of a run, but a whole reconcile may take
+// hours.
 func reconcileBuckets() []float64 {
 	return slices.Concat(prometheus.DefBuckets, []float64{30, 60, 120, 300, 600, 1800, 3600, 7200, 14400})
 }
 
-// phaseBuckets start lower: all phases but the run itself are over in about a
+// phaseBuckets start lower, because all phases except the run itself take about a
 // millisecond.
 func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
-// list is what a Recorder is made of.
+// list holds the collectors of a Recorder.
 type list []prometheus.Collector
 
 func (l *list) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -179,7 +179,7 @@ func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// BuildInfo says which build runs.
+// BuildInfo says which build is running.
 func (r *Recorder) BuildInfo(version, commit string) {
 	r.orNone().buildInfo.WithLabelValues(commit, version).Set(1)
 }
@@ -194,7 +194,7 @@ func (r *Recorder) ReconcileResult(gvk schema.GroupVersionKind, succeeded bool) 
 	r.orNone().reconcileResult.WithLabelValues(gvk.String(), either(succeeded, "succeeded", "failed")).Inc()
 }
 
-// ObjectSeen notes when an object was created. To note it again is harmless.
+// ObjectSeen notes when an object was created. It may be called repeatedly for the same object.
 func (r *Recorder) ObjectSeen(gvk schema.GroupVersionKind, namespace, name string, created time.Time) {
 	r.orNone().created.set(createdObject{gvk, namespace, name}, created)
 }
@@ -205,7 +205,7 @@ func (r *Recorder) ObjectGone(gvk schema.GroupVersionKind, namespace, name strin
 }
 
 // Phase measures one phase of a reconcile. The names of phases are constants
-// of the caller. traceID is the trace of the run, which becomes an exemplar; empty for none.
+// of the caller. traceID identifies the trace of the run, which becomes an exemplar; empty for none.
 func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Duration, traceID string) {
 	r = r.orNone()
 	observer := r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase)
@@ -237,15 +237,15 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 	r.orNone().kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
 }
 
-// KindRemoved forgets a kind that is not watched any more.
+// KindRemoved removes the series of a kind that is no longer watched.
 func (r *Recorder) KindRemoved(gvk schema.GroupVersionKind) {
 	r = r.orNone()
 	r.kindReady.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind)
 	r.unwatched.DeletePartialMatch(prometheus.Labels{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind})
 }
 
-// ReferencesUnwatched says whether objects of a resource that the watch of a kind refers to
-// cannot be watched.
+// ReferencesUnwatched says whether the objects of a resource cannot be watched, although the
+// watch of a kind refers to them.
 func (r *Recorder) ReferencesUnwatched(gvk schema.GroupVersionKind, resource string, unwatched bool) {
 	r.orNone().unwatched.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, resource).Set(oneIf(unwatched))
 }

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// proxyMetrics are about what runs ask of the operator.
+// proxyMetrics are about requests of runs to the operator.
 type proxyMetrics struct {
 	proxyRequests  *prometheus.CounterVec
 	proxyAnonymous *prometheus.GaugeVec
@@ -29,17 +29,17 @@ func (r *Recorder) ProxyRequest(verb, kind, outcome string) {
 	r.orNone().proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
 }
 
-// ProxyAnonymous says whether the API proxy lets clients without a token in.
+// ProxyAnonymous says whether the API proxy accepts clients without a token.
 func (r *Recorder) ProxyAnonymous(allowed bool) {
 	r.orNone().proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
 }
 
-// AnonymousRequest counts one request without a token that was let in.
+// AnonymousRequest counts one request without a token that was accepted.
 func (r *Recorder) AnonymousRequest() {
 	r.orNone().anonymous.WithLabelValues().Inc()
 }
 
-// UserMetricRefused counts one metric of a role for which there was no room.
+// UserMetricRefused counts one metric of a role that was refused because a limit was reached.
 func (r *Recorder) UserMetricRefused() {
 	r.orNone().userFull.WithLabelValues().Inc()
 }

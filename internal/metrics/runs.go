@@ -62,10 +62,10 @@ func newRunMetrics(l *list) runMetrics {
 	}
 }
 
-// waitBuckets reach from waits that no one notices to waits that page someone.
+// waitBuckets range from waits that are not noticed to waits that cause an alert.
 func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
 
-// memoryBuckets are 32 MiB to 4 GiB.
+// memoryBuckets range from 32 MiB to 4 GiB.
 func memoryBuckets() []float64 { return prometheus.ExponentialBuckets(32<<20, 2, 8) }
 
 // RunStarted counts a run as in progress. Exactly one RunEnded or RunHandedOver must follow.
@@ -81,17 +81,17 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
-// RunNotMade counts a run that has failed before it was in progress, and that RunStarted has not counted.
+// RunNotMade counts a run that failed before it was in progress. RunStarted must not have counted it.
 func (r *Recorder) RunNotMade(gvk schema.GroupVersionKind, cause, reason string) {
 	r.orNone().runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
-// RunHandedOver counts a run as in progress no more that goes on without this process.
+// RunHandedOver stops counting a run as in progress; it goes on without this process.
 func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
 	r.orNone().inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
 }
 
-// RunMade counts a run that took place, by the word for how it was started.
+// RunMade counts a run that took place. executor is the word for how it was started.
 func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
 	r.orNone().executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
 }
@@ -106,14 +106,14 @@ func (r *Recorder) TasksRun(gvk schema.GroupVersionKind, tasks map[string]int64)
 	addByWay(r.orNone().tasks, gvk, tasks)
 }
 
-// addByWay adds to counters whose last label is a way, a word of a fixed list.
+// addByWay adds to counters whose last label is a way, a word from a fixed list.
 func addByWay(counters *prometheus.CounterVec, gvk schema.GroupVersionKind, ways map[string]int64) {
 	for way, number := range ways {
 		counters.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
 	}
 }
 
-// RunLimit says how many runs there may be at a time because forks come late; 0 is
+// RunLimit sets how many runs may go on at a time while forks take too long; 0 means
 // no limit.
 func (r *Recorder) RunLimit(limit int) {
 	r.orNone().runLimit.WithLabelValues().Set(float64(limit))
@@ -129,8 +129,8 @@ func (r *Recorder) WarmReady(ready bool) {
 	r.orNone().warmReady.WithLabelValues().Set(oneIf(ready))
 }
 
-// LineDiffers says what is in the way of forked runs in the line of ansible-core
-// that is installed: nothing without names.
+// LineDiffers sets what prevents forked runs with the installed line of
+// ansible-core; without names, nothing does.
 func (r *Recorder) LineDiffers(names []string) {
 	r = r.orNone()
 	r.lineDiffers.Reset()
@@ -147,14 +147,14 @@ func (r *Recorder) RunEvents(result EventResult, n int) {
 	r.orNone().events.WithLabelValues(string(result)).Add(float64(n))
 }
 
-// RunWaited measures the time from when a run was due to its start. The cause is
-// the one that RunEnded gets.
+// RunWaited measures the time between when a run was due and its start. cause is
+// the same as for RunEnded.
 func (r *Recorder) RunWaited(gvk schema.GroupVersionKind, cause string, waited time.Duration) {
 	r.orNone().waits.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause).Observe(max(waited, 0).Seconds())
 }
 
-// RunMemory measures the memory of a run, by the word for how it was started. Less
-// than 1 byte means unknown and is not measured.
+// RunMemory measures the memory of a run. executor is the word for how it was started.
+// Less than 1 byte means unknown, and is not measured.
 func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes int64) {
 	if bytes < 1 {
 		return
@@ -162,36 +162,36 @@ func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes
 	r.orNone().memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
 }
 
-// RunCPU adds the CPU of a run, by the word for how it was started.
+// RunCPU adds the CPU time of a run. executor is the word for how it was started.
 func (r *Recorder) RunCPU(gvk schema.GroupVersionKind, executor string, took time.Duration) {
 	r.orNone().cpu.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Add(max(took, 0).Seconds())
 }
 
-// RunLost counts a run whose end was not seen.
+// RunLost counts a run whose end was not observed.
 func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
 	r.orNone().lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
-// Pruned counts objects that were removed because a run of their owner has not touched
+// Pruned counts objects that were removed because a run of their owner did not touch
 // them.
 func (r *Recorder) Pruned(gvk schema.GroupVersionKind, n int) {
 	r.orNone().pruned.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(float64(n))
 }
 
-// Loop counts a run of a loop.
+// Loop counts a run that is part of a loop.
 func (r *Recorder) Loop(gvk schema.GroupVersionKind) {
 	r.orNone().loops.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
 // TaskFailed counts a task that made a run fail, by its file:line. Names of
-// tasks are no labels: templates may put anything into them.
+// tasks are not labels: templates may put anything into them.
 func (r *Recorder) TaskFailed(gvk schema.GroupVersionKind, path string) {
 	r = r.orNone()
 	r.failures.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, r.failing.label(path)).Inc()
 }
 
-// maxPlaces is how many tasks have their own label: content that writes task files
-// while it runs has a new path for each.
+// maxPlaces is how many tasks have their own label: content that generates task files
+// during a run has a new path for each.
 const maxPlaces = 200
 
 // places are the labels of tasks in use.
@@ -200,7 +200,7 @@ type places struct {
 	known map[string]struct{}
 }
 
-// label is path, as long as there are not too many of them.
+// label returns path, or "other" once there are too many paths.
 func (p *places) label(path string) string {
 	if path == "" {
 		return "unknown"

@@ -9,28 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Ages are the longest waits among the objects of a kind; 0 if no object waits.
+// Ages are the longest waits among the objects of a kind, with some counts; 0 if no object waits.
 type Ages struct {
-	// Queue is the longest time that an object has waited for its reconcile.
+	// Queue is the longest time that an object has been waiting for its reconcile.
 	Queue time.Duration
-	// Waiting is how many runs wait for a place, by how urgent they are, and Stopped is true
-	// where a changed role, playbook or environment reaches no further objects.
+	// Waiting is how many runs are waiting for a place, by their class. Stopped is true if a
+	// rollout has stopped: changed content or environment reaches no further objects.
 	Waiting map[string]int
 	Stopped bool
-	// Deletion is the longest time that an object has been in deletion without the
-	// operator letting it go.
+	// Deletion is the longest time that an object has been in deletion while the
+	// operator keeps its finalizer.
 	Deletion time.Duration
 	// Run is how long the oldest run in progress has lasted.
 	Run time.Duration
 	// Pod is the longest time that a run as a Job has waited for its Pod.
 	Pod time.Duration
-	// Drifted is how many objects the last check has found changes for.
+	// Drifted is for how many objects the last check has found changes.
 	Drifted int
-	// Failed is how many objects the last run has failed for, whether it is repeated or not.
+	// Failed is for how many objects the last run has failed, whether it is repeated or not.
 	Failed int
 }
 
-// add adds those of another watch of the kind.
+// add adds the values of another watch of the kind.
 func (a *Ages) add(b Ages) {
 	a.Queue, a.Deletion, a.Stopped = max(a.Queue, b.Queue), max(a.Deletion, b.Deletion), a.Stopped || b.Stopped
 	a.Pod = max(a.Pod, b.Pod)
@@ -115,15 +115,15 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 	if s.disk == nil {
 		return
 	}
-	if disk, err := s.disk(); err == nil { // without a figure there is no series
+	if disk, err := s.disk(); err == nil { // without a value there is no series
 		gauge(s.size, float64(disk.Size))
 		gauge(s.free, float64(disk.Free))
 	}
 }
 
 // WatchAges calls ages of a watch of a kind at each scrape, until the returned function is
-// called, and starts the counts of the kind's lost runs and loops at 0. ages is safe for
-// concurrent use and does not block. Those of several watches of one kind are put together.
+// called. It also starts the counts of the kind's lost runs and loops at 0. ages must be safe for
+// concurrent use and must not block. Several watches of one kind are combined.
 func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
 	if r == nil {
 		return func() {}
@@ -145,7 +145,7 @@ func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (sto
 	}
 }
 
-// WatchDisk measures the disk of the runs at each scrape.
+// WatchDisk measures the runs' disk at each scrape.
 func (r *Recorder) WatchDisk(disk func() (Disk, error)) {
 	if r == nil {
 		return

@@ -2,8 +2,8 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// shardMetrics are about the share of the objects that a replica has. Without shards there is
-// no series of them.
+// shardMetrics are about this replica's share of the objects. Without shards, they have
+// no series.
 type shardMetrics struct {
 	all, held, objects *prometheus.GaugeVec
 	handovers          *prometheus.CounterVec
@@ -18,7 +18,7 @@ func newShardMetrics(l *list) shardMetrics {
 	}
 }
 
-// Shards says how many shards there are, how many of them this replica holds, and with how many objects.
+// Shards says how many shards there are, how many of them this replica holds, and how many objects those have.
 func (r *Recorder) Shards(all, held, objects int) {
 	r = r.orNone()
 	r.shards.all.WithLabelValues().Set(float64(all))

@@ -15,10 +15,10 @@ type edit struct {
 	text       string
 }
 
-// none is an edit that cannot be made: people do it.
+// none returns an edit that cannot be made automatically.
 func none() edit { return edit{start: -1} }
 
-// offset is where a node begins in the text; -1 if the text has nothing there.
+// offset returns the byte offset of a node in the text; -1 if the text has nothing there.
 func offset(text string, n *yaml.Node) int {
 	if n.Line < 1 || n.Column < 1 {
 		return -1
@@ -41,8 +41,8 @@ func offset(text string, n *yaml.Node) int {
 	return at
 }
 
-// span is where a scalar stands in the text, with its quotes; ok is false for one that
-// is written in another way.
+// span returns the range of a scalar in the text, with its quotes; ok is false for a scalar
+// that is written differently.
 func span(text string, n *yaml.Node) (start, end int, ok bool) {
 	at := offset(text, n)
 	if at < 0 || n.Kind != yaml.ScalarNode || n.Anchor != "" {
@@ -56,7 +56,7 @@ func span(text string, n *yaml.Node) (start, end int, ok bool) {
 	return 0, 0, false
 }
 
-// replace writes another value in the place of a scalar.
+// replace returns the edit that replaces the value of a scalar.
 func replace(text string, n *yaml.Node, value string) edit {
 	start, end, ok := span(text, n)
 	if !ok {
@@ -65,7 +65,7 @@ func replace(text string, n *yaml.Node, value string) edit {
 	return edit{start, end, value}
 }
 
-// lineBefore writes a line before that of a key, if the key is the first thing there.
+// lineBefore returns the edit that adds a line before the line of a key, if the key is first in its line.
 func lineBefore(text string, key *yaml.Node, line string) edit {
 	at := offset(text, key)
 	if at < 0 || key.Kind == 0 {
@@ -79,7 +79,7 @@ func lineBefore(text string, key *yaml.Node, line string) edit {
 	return edit{start, start, indent + line + "\n"}
 }
 
-// itemAfter writes an item after the one at an index of a list of words.
+// itemAfter returns the edit that adds an item after the item at an index in a list of strings.
 func itemAfter(text string, list *yaml.Node, index int, item string) edit {
 	start, end, ok := span(text, list.Content[index])
 	if !ok {
@@ -100,8 +100,8 @@ func itemAfter(text string, list *yaml.Node, index int, item string) edit {
 	return edit{end + rest + 1, end + rest + 1, dash + item + "\n"}
 }
 
-// sorted brings edits into the order of their places, each once; one that overlaps
-// another is left out.
+// sorted returns the edits in the order of their places, without duplicates. It leaves out edits
+// that overlap an earlier one.
 func sorted(edits []edit) []edit {
 	edits = slices.Clone(edits)
 	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
@@ -115,7 +115,7 @@ func sorted(edits []edit) []edit {
 	})
 }
 
-// edited makes edits that are all about the text as it is.
+// edited applies edits that all refer to the original text.
 func edited(text string, edits []edit) string {
 	var out strings.Builder
 	at := 0

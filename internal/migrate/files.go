@@ -12,22 +12,22 @@ import (
 // errTooMuch ends the walk.
 var errTooMuch = errors.New("the project is too large")
 
-// skipped are directories whose files the operator does not have.
+// skipped tells whether the operator does not have the files of a directory.
 func skipped(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"molecule", "tests", "test", "node_modules", "docs", "bin"}, name)
 }
 
-// ofTests tells whether a directory is one of tests, or in one. Of it only what is
-// asserted is read.
+// ofTests tells whether a directory has tests, or is in one that does. Only the assertions
+// of tests are read.
 func ofTests(dir string) bool {
 	return slices.ContainsFunc(strings.Split(dir, "/"), func(name string) bool { return name == "tests" || name == "test" })
 }
 
-// skip says that a directory is not looked at. Of tests, what they assert is.
+// skip notes that a directory is not checked. Assertions of tests are checked.
 func (r *reporter) skip(name string) error {
 	within, tests := ofTests(path.Dir(name)), ofTests(path.Base(name))
 	switch {
-	case within: // it was said
+	case within: // already noted
 	case tests:
 		r.Skipped = append(r.Skipped, name+" but for asserts")
 	default:
@@ -54,7 +54,7 @@ func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
 		if _, err := r.root.Stat(name); err != nil && !ofTests(path.Dir(name)) {
 			r.unread(fmt.Errorf("the link is not followed: %w", err))
 		}
-		return nil // what is in the project is read where it is
+		return nil // a target in the project is read in its own place
 	case !entry.Type().IsRegular():
 		return nil
 	}
@@ -75,7 +75,7 @@ func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// reader is how a file is compared; nil if it is of no concern.
+// reader returns the function that checks a file; nil if the file is not relevant.
 func (r *reporter) reader(name string) func(text string) {
 	base, ext := path.Base(name), path.Ext(name)
 	content := strings.Contains("/"+name, "/roles/") || strings.Contains("/"+name, "/playbooks/")
@@ -92,10 +92,10 @@ func (r *reporter) reader(name string) func(text string) {
 	case content && (isYAML || ext == ".j2"):
 		return r.content
 	case isYAML && strings.HasPrefix(base, "watches"):
-		return nil // it was read
+		return nil // it has been read already
 	case isYAML:
 		return r.manifests
-	case ext == ".json": // of a dashboard, perhaps
+	case ext == ".json": // perhaps a dashboard
 		return func(text string) { r.lines.compare(r, r.lines.metrics, text) }
 	}
 	return nil

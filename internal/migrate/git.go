@@ -36,7 +36,7 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 	return r, nil
 }
 
-// ready returns the current commit, if nothing else would become part of the next ones.
+// ready returns the current commit, if no other changes would become part of the next commits.
 func (r *repository) ready(ctx context.Context, paths []string) (string, error) {
 	status, err := r.git(ctx, "status", "--porcelain")
 	if err != nil {
@@ -72,8 +72,8 @@ func (r *repository) commit(ctx context.Context, s Step) (string, error) {
 
 // git runs a subcommand, and returns its output without the last newline.
 func (r *repository) git(ctx context.Context, args ...string) (string, error) {
-	// A repository can name programs that git starts. Those of a commit are the user's, as
-	// with any commit; the others are not needed. Filters cannot be turned off.
+	// A repository can name programs that git starts. The hooks of a commit are the user's, as
+	// with any commit; other programs are not needed. Filters cannot be turned off.
 	options := []string{"-c", "core.fsmonitor=false", "--literal-pathspecs", "-C", r.dir}
 	if args[0] != "commit" {
 		options = append(options, "-c", "core.hooksPath=/dev/null")

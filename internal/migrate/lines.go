@@ -10,20 +10,20 @@ import (
 	"github.com/rolewright/rolewright/internal/scaffold"
 )
 
-// idle is the default of a watch's idleTimeout, in seconds, and so the longest time
+// idle is the default of a watch's idleTimeout in seconds, and so the longest time
 // that a task may be silent.
 const idle = 30 * 60
 
-// lineRule is a rule for lines that match.
+// lineRule is a rule about lines that match a pattern.
 type lineRule struct {
 	rule    string
 	pattern *regexp.Regexp
-	// applies tells whether the rule is about the text of the pattern's group; nil for
-	// all texts.
+	// applies tells whether the rule applies, given the text of the pattern's group; nil if it
+	// always does.
 	applies func(group string) bool
 }
 
-// lineRules are the rules for lines of each sort of file.
+// lineRules are the rules about lines, for each sort of file.
 type lineRules struct{ tasks, content, run, manifest, metrics, hooks []lineRule }
 
 func newLineRules() lineRules {
@@ -63,13 +63,13 @@ func newLineRules() lineRules {
 	}
 }
 
-// noInput tells whether a new value of a variable of the environment runs no object.
+// noInput tells whether a change of an environment variable starts no runs.
 func noInput(name string) bool {
 	return slices.Contains([]string{"WATCH_NAMESPACE", "POD_NAME", "POD_IP", "NODE_NAME", "HOST_IP"}, name) ||
 		strings.HasSuffix(name, "_SERVICE_HOST")
 }
 
-// compare compares each line of a text with rules; one that is a comment is left out.
+// compare checks each line of a text except comments.
 func (lineRules) compare(r *reporter, rules []lineRule, text string) {
 	n := 0
 	for line := range strings.SplitSeq(text, "\n") {
@@ -90,7 +90,7 @@ func (r *reporter) line(rules []lineRule, n int, line string) {
 	}
 }
 
-// content compares a file of a role or a playbook.
+// content checks a file of a role, or a playbook.
 func (r *reporter) content(text string) {
 	r.lines.compare(r, r.lines.content, text)
 	inside := "/" + r.file
@@ -100,11 +100,11 @@ func (r *reporter) content(text string) {
 	}
 }
 
-// flagOfEntrypoint is an argument as an ENTRYPOINT has it.
+// flagOfEntrypoint matches a flag in an ENTRYPOINT.
 var flagOfEntrypoint = regexp.MustCompile(`["'\s\[,](--?([a-z][a-z0-9-]*)(?:=[^"'\s,\]]*)?)`)
 
-// dockerfile compares instructions: a line belongs to the instruction that a line
-// before it begins and continues.
+// dockerfile checks instructions: a continuation line belongs to the instruction that an
+// earlier line begins.
 func (r *reporter) dockerfile(text string) {
 	r.programs(text)
 	instruction, continued, offset := "", false, 0
@@ -145,7 +145,7 @@ func (r *reporter) from(text, line string, n, start int) {
 	}
 }
 
-// flag compares a flag of the operator.
+// flag checks a flag of the operator.
 func (r *reporter) flag(name, text string, line int) {
 	_, value, _ := strings.Cut(text, "=")
 	switch period, err := time.ParseDuration(value); {

@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// object compares an object with what Rolewright makes of it.
+// object compares an object with what Rolewright would do with it.
 func (r *reporter) object(text string, root *yaml.Node) {
 	switch child(root, "kind").Value {
 	case deploymentKind:
@@ -46,8 +46,8 @@ func (r *reporter) object(text string, root *yaml.Node) {
 	}
 }
 
-// pod compares the Pod of a Deployment, of which there may be a patch only. It is the
-// operator's if a container seems to be; with sure, it is in any case.
+// pod checks the Pod of a Deployment, which may be only a patch. The Pod is the
+// operator's if one of its containers seems to be; with sure, in any case.
 func (r *reporter) pod(owner, spec *yaml.Node, sure bool) {
 	pod := child(spec, "template", "spec")
 	containers := child(pod, "containers").Content
@@ -78,8 +78,8 @@ func (r *reporter) pod(owner, spec *yaml.Node, sure bool) {
 	}
 }
 
-// isOperator tells whether a container seems to be ansible-operator: by its names, or by
-// what only ansible-operator is given.
+// isOperator tells whether a container seems to be ansible-operator, by its names or by
+// settings that only ansible-operator gets.
 func (r *reporter) isOperator(c *yaml.Node) bool {
 	name := child(c, "name").Value
 	if strings.Contains(name+child(c, "image").Value, "rbac-proxy") || anyValue(child(c, "command"), "ao-logs") {
@@ -94,12 +94,12 @@ func (r *reporter) isOperator(c *yaml.Node) bool {
 		anyValue(child(c, "args"), "--watches-file") || anyValue(child(c, "command"), "ansible-operator") || anyValue(child(c, "command"), "helm-operator")
 }
 
-// anyValue tells whether a list has a text with the part.
+// anyValue tells whether a string in a list contains part.
 func anyValue(list *yaml.Node, part string) bool {
 	return slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return strings.Contains(n.Value, part) })
 }
 
-// container compares flags, environment and limits.
+// container checks flags, environment and limits.
 func (r *reporter) container(c *yaml.Node) {
 	bounded := false
 	for _, list := range []string{"command", "args"} {
@@ -129,7 +129,7 @@ func (r *reporter) container(c *yaml.Node) {
 	}
 }
 
-// verbWithout is where a rule of a role has a verb, and -1 if it has not, or has the other one, too.
+// verbWithout returns the index of a verb in a role's rule; -1 if the rule lacks it, or also has the other verb.
 func verbWithout(verbs *yaml.Node, verb, other string) int {
 	if slices.ContainsFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == other || n.Value == "*" }) {
 		return -1
@@ -155,7 +155,7 @@ func granted(rules, rule *yaml.Node, verb string) bool {
 	return true
 }
 
-// permissions compares rules of a role.
+// permissions checks the rules of a role.
 func (r *reporter) permissions(text string, rules *yaml.Node) {
 	for _, rule := range rules.Content {
 		verbs := child(rule, "verbs")
@@ -179,7 +179,7 @@ func (r *reporter) permissions(text string, rules *yaml.Node) {
 	}
 }
 
-// version compares a version of a watched kind.
+// version checks a version of a watched kind's CRD.
 func (r *reporter) version(text string, k *kind, v *yaml.Node) {
 	whole := child(v, "schema", "openAPIV3Schema")
 	schema := child(whole, "properties")
@@ -196,12 +196,12 @@ func (r *reporter) version(text string, k *kind, v *yaml.Node) {
 	r.keys(child(schema, "spec", "properties"))
 }
 
-// keeps tells whether a schema keeps what it does not declare.
+// keeps tells whether a schema keeps undeclared fields.
 func keeps(schema *yaml.Node) bool {
 	return child(schema, "x-kubernetes-preserve-unknown-fields").Value == "true" || child(schema, "additionalProperties").Kind != 0
 }
 
-// customResource compares an object of a watched kind.
+// customResource checks an object of a watched kind.
 func (r *reporter) customResource(root *yaml.Node) {
 	group, _, _ := strings.Cut(child(root, "apiVersion").Value, "/")
 	k := r.watched(group, child(root, "kind").Value)
@@ -223,7 +223,7 @@ func (r *reporter) customResource(root *yaml.Node) {
 	}
 }
 
-// keys compares the fields of a spec, which become variables.
+// keys checks the fields of a spec, which become variables.
 func (r *reporter) keys(spec *yaml.Node) {
 	for key := range content.Pairs(spec) {
 		if why := r.Variable(key.Value); why != "" {
@@ -234,7 +234,7 @@ func (r *reporter) keys(spec *yaml.Node) {
 	}
 }
 
-// maxDepth bounds how deep templates are looked for.
+// maxDepth limits how deep templates are searched for.
 const maxDepth = 100
 
 // templates finds strings of an object that Ansible would evaluate.
@@ -249,7 +249,7 @@ func (r *reporter) templates(node *yaml.Node, depth int) {
 	}
 }
 
-// child is the node at a path of keys; where there is none, one without kind.
+// child returns the node at a path of keys, or a node without kind if there is none.
 func child(node *yaml.Node, path ...string) *yaml.Node {
 	for _, key := range path {
 		found := &yaml.Node{}
@@ -263,7 +263,7 @@ func child(node *yaml.Node, path ...string) *yaml.Node {
 	return node
 }
 
-// keyOf is the node of a key itself; where there is none, one without kind.
+// keyOf returns the node of a key itself, or a node without kind if there is none.
 func keyOf(node *yaml.Node, key string) *yaml.Node {
 	for k := range content.Pairs(node) {
 		if k.Value == key {
@@ -273,10 +273,10 @@ func keyOf(node *yaml.Node, key string) *yaml.Node {
 	return &yaml.Node{}
 }
 
-// asserts compares what kuttl and chainsaw assert of objects, which may be in steps.
+// asserts checks what kuttl and chainsaw assert about objects; in chainsaw, assertions may be inside steps.
 func (r *reporter) asserts(text string) {
 	for doc, err := range content.Documents(text) {
-		if err == nil { // else it is no YAML for others either
+		if err == nil { // otherwise it is not YAML for others either
 			r.asserted(doc, 0)
 		}
 	}

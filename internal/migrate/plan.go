@@ -15,25 +15,25 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Level is how far a project is changed.
+// Level says how much of a project is changed.
 type Level string
 
-// The levels; each has the changes of those before it.
+// The levels; each includes the changes of the earlier ones.
 const (
-	// DropIn is what Rolewright needs to take ansible-operator's place.
+	// DropIn is what Rolewright needs to replace ansible-operator.
 	DropIn Level = "drop-in"
-	// Safe takes back what projects had to say to ansible-operator at the cost of safety.
+	// Safe removes unsafe settings that ansible-operator made necessary.
 	Safe Level = "safe"
 )
 
-// Levels are all of them, in order.
+// Levels returns all levels, in order.
 func Levels() []Level { return []Level{DropIn, Safe} }
 
 // Step is a change that is made as a whole, in one commit.
 type Step struct {
 	// Subject and Body are its commit's message.
 	Subject, Body string
-	// Files are those that it changes.
+	// Files are the files that the step changes.
 	Files []FileChange
 }
 
@@ -44,15 +44,15 @@ type FileChange struct {
 	Old, New string
 }
 
-// Plan is what can be changed in a project without its people.
+// Plan is what can be changed in a project automatically.
 type Plan struct {
 	Steps []Step
 
-	texts map[string]string // of the files, as they are
-	edits map[string][]edit // by file, about those texts
+	texts map[string]string // of the files before the changes
+	edits map[string][]edit // by file, relative to those texts
 }
 
-// step says which rules make one.
+// step says which rules' changes form a step.
 type step struct {
 	level   Level
 	subject string
@@ -75,8 +75,8 @@ func steps() []step {
 	}
 }
 
-// NewPlan plans the changes of a level in a project: the smallest ones, without which the
-// report would have other differences. Everything else in the files stays as it is.
+// NewPlan plans the changes of a level in a project. They are the smallest changes that remove
+// the level's differences. Everything else in the files stays as it is.
 func NewPlan(dir string, level Level, opts Options) (Plan, error) {
 	r, err := read(dir, opts)
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *reporter) plan(level Level) (Plan, error) {
 	return p, nil
 }
 
-// stillReads tells whether a file of YAML can be read.
+// stillReads returns an error if a YAML file can no longer be read.
 func stillReads(path, text string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
 		return nil
@@ -128,10 +128,10 @@ func stillReads(path, text string) error {
 	return nil
 }
 
-// Made tells about a step that was made.
+// Made is a step that was made.
 type Made struct {
 	Step
-	// Commit is its hash; empty where there is no git.
+	// Commit is the hash of its commit; empty without git.
 	Commit string
 }
 
@@ -139,9 +139,9 @@ type Made struct {
 var errNotClean = errors.New("the work tree has changes that are not committed")
 
 // Make makes the steps, each in a commit if the project is in a git repository. It
-// refuses one whose work tree is not clean. A step that fails leaves its files as they
-// were; those before it are there, and Make goes on after them when called again.
-// before is the commit that was there; empty where there is no git.
+// refuses a repository whose work tree is not clean. A step that fails leaves its files as
+// they were. The steps before it stay, and Make continues after them when it is called again.
+// before is the commit before the first step; empty without git.
 func (p *Plan) Make(ctx context.Context, dir string) (done []Made, before string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -167,7 +167,7 @@ func (p *Plan) Make(ctx context.Context, dir string) (done []Made, before string
 	return done, before, nil
 }
 
-// Diff is all that the plan changes, as patch reads it.
+// Diff returns all changes of the plan in the format of patch.
 func (p *Plan) Diff() string {
 	var out strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(p.edits)) {

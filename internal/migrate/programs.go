@@ -8,32 +8,32 @@ import (
 	"github.com/rolewright/rolewright/internal/scaffold"
 )
 
-// image is what the Dockerfiles say of the operator's image.
+// image is what the Dockerfiles say about the operator's image.
 type image struct {
-	// dockerfiles is how many were read, ours how many have a stage that is, or may be,
-	// built on Rolewright's image.
+	// dockerfiles is how many were read. ours is how many of them have a stage that is, or may
+	// be, based on Rolewright's image.
 	dockerfiles, ours int
-	// copied is true if one copies the program into an image of its own.
+	// copied is true if a Dockerfile copies the program into an image of its own.
 	copied bool
 	// installed are the arguments of apt-get install.
 	installed []string
 }
 
-// missing are programs of UBI, or usual beside it, that Rolewright's image does not have.
+// missing matches programs that UBI has, or that are usual with it, and Rolewright's image lacks.
 const missing = `(?:/usr/bin/)?(curl|git|rpm|unzip)`
 
 var (
-	// called is such a program at the beginning of a command of RUN.
+	// called matches such a program at the beginning of a command in RUN.
 	called = regexp.MustCompile(`(?:^|&&|\|\||[;|(]|\b(?:then|do|else)\s)\s*(?:--\S+\s+)*(?:sudo\s+)?` + missing + `(?:\s[^&|;]*|$)`)
-	// calledByTask is one in a task.
+	// calledByTask matches such a program in a task.
 	calledByTask = regexp.MustCompile(`^\s*(?:-\s+)?(?:(?:ansible\.builtin\.)?(?:command|shell|raw)|cmd):\s*["']?` + missing + `\s.*`)
-	// calledByScript is curl in a line of a script; the others are words, too.
+	// calledByScript matches curl in a line of a script; the other names are ordinary words, too.
 	calledByScript = regexp.MustCompile(`^\s*(curl)\s+(?:-|["']?(?:https?:|\{\{|\$)).*`)
 	aptInstall     = regexp.MustCompile(`\bapt(?:-get)?\b[^&|;]*\binstall\b([^&|;]*)`)
 	fromLine       = regexp.MustCompile(`(?i)^FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?`)
 )
 
-// instruction is one of a Dockerfile. Its text has a form feed where a line goes on.
+// instruction is an instruction of a Dockerfile. In its text, a form feed stands for a continued line.
 type instruction struct {
 	line int
 	text string
@@ -58,7 +58,7 @@ func instructions(text string) (all []instruction) {
 	return all
 }
 
-// programs finds what stages on Rolewright's image call and do not have.
+// programs finds programs that stages based on Rolewright's image call but do not have.
 func (r *reporter) programs(text string) {
 	all := instructions(text)
 	for _, in := range all {
@@ -91,8 +91,8 @@ func (r *reporter) programs(text string) {
 	r.image.dockerfiles, r.image.ours = r.image.dockerfiles+1, r.image.ours+has
 }
 
-// calls finds tasks that call what the image does not have. Dockerfiles are read before
-// roles and playbooks, by the order of their names.
+// calls finds tasks that call programs the image does not have. Dockerfiles are read before
+// roles and playbooks, because files are read in alphabetical order.
 func (r *reporter) calls(text string) {
 	if r.image.dockerfiles > 0 && r.image.ours == 0 {
 		return // the image is the project's own
@@ -108,7 +108,7 @@ func (r *reporter) calls(text string) {
 	}
 }
 
-// ownImage tells about a project whose images are all built on others.
+// ownImage reports a project whose images are all based on others.
 func (r *reporter) ownImage() {
 	if r.image.dockerfiles > 0 && r.image.ours == 0 && !r.image.copied {
 		r.file = "."

@@ -16,28 +16,28 @@ import (
 	"github.com/rolewright/rolewright/internal/lint"
 )
 
-// Difference is a place of a project where it counts which of the two runs it.
+// Difference is a place in a project where ansible-operator and Rolewright differ.
 type Difference struct {
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	// File is relative to the project, with slashes, or says where else the text is
-	// from; Line is 0 where it is the file as a whole.
+	// File is relative to the project, with slashes, or says where else the text comes
+	// from; Line is 0 if the difference is about the whole file.
 	File string `json:"file"`
 	Line int    `json:"line"`
-	// Text is what is there.
+	// Text is the text at that place.
 	Text string `json:"text"`
-	// The others are as those of the [Rule].
+	// The other fields are those of the [Rule].
 	AnsibleOperator string `json:"ansibleOperator"`
 	Rolewright      string `json:"rolewright"`
 	Switch          string `json:"switch"`
 	Do              string `json:"do"`
-	// Level is that of [Plan] which makes the change; empty if people do.
+	// Level is the level of [Plan] that makes the change; empty if people have to.
 	Level Level `json:"level"`
 
 	edit edit
 }
 
-// Explanation are the sentences about a difference, each with what it is.
+// Explanation returns the sentences about a difference, each with its title.
 func (d Difference) Explanation() [][2]string {
 	do := d.Do
 	switch d.Level {
@@ -49,34 +49,34 @@ func (d Difference) Explanation() [][2]string {
 	return Rule{AnsibleOperator: d.AnsibleOperator, Rolewright: d.Rolewright, Switch: d.Switch, Do: do}.parts()
 }
 
-// Options say what is known of Rolewright and of the project.
+// Options say what is known about Rolewright and about the project.
 type Options struct {
 	// KnownFlag tells whether the operator has a flag.
 	KnownFlag func(name string) bool
 	// Variable says why a key of a spec becomes no variable; empty if it becomes one.
 	Variable func(key string) string
-	// WatchesFile is relative to the project; empty for those that begin with "watches".
+	// WatchesFile is relative to the project; empty for all files whose names begin with "watches".
 	WatchesFile string
-	// LookupEnv is the environment of the operator, for watches.yaml.
+	// LookupEnv looks up the environment of the operator, for watches.yaml.
 	LookupEnv func(name string) (string, bool)
-	// Image is true if the project is what an image has of it.
+	// Image is true if the project was taken from an image.
 	Image bool
 }
 
 // Report is what was found in a project.
 type Report struct {
-	// Differences are in the order of their severity, rule and place.
+	// Differences are ordered by severity, rule and place.
 	Differences []Difference `json:"differences"`
-	// Skipped are the directories that were not looked at.
+	// Skipped are the directories that were not checked.
 	Skipped []string `json:"skipped"`
 }
 
-// DropIn tells whether nothing stops Rolewright from taking ansible-operator's place.
+// DropIn tells whether nothing prevents Rolewright from replacing ansible-operator.
 func (r Report) DropIn() bool {
 	return !slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.Severity == Blocked })
 }
 
-// Count is how many differences have the severity.
+// Count returns how many differences have the severity.
 func (r Report) Count(s Severity) int {
 	n := 0
 	for _, d := range r.Differences {
@@ -87,7 +87,7 @@ func (r Report) Count(s Severity) int {
 	return n
 }
 
-// Findings are the differences as findings of lint, for the formats it knows.
+// Findings returns the differences as findings of lint, for lint's formats.
 func (r Report) Findings() []lint.Finding {
 	var all []lint.Finding
 	for _, d := range r.Differences {
@@ -108,14 +108,14 @@ func (r Report) Findings() []lint.Finding {
 	return all
 }
 
-// The bounds of what is read. Known operators have some hundred files.
+// Limits for what is read. Known operators have some hundred files.
 const (
 	maxFile  = 4 << 20
 	maxFiles = 20000
 	maxTotal = 256 << 20
-	// maxText bounds what a difference shows of a line.
+	// maxText limits how much of a line a difference shows.
 	maxText = 200
-	// maxSame bounds the places of one rule in one file.
+	// maxSame limits the places of one rule in one file.
 	maxSame = 100
 )
 
@@ -135,7 +135,7 @@ type reporter struct {
 	Report
 }
 
-// Read compares the project in a directory. It opens nothing outside of it, and
+// Read checks the project in a directory. It opens nothing outside of it, and
 // writes nothing. The error is about the directory or the watches file.
 func Read(dir string, opts Options) (Report, error) {
 	r, err := read(dir, opts)
@@ -176,7 +176,7 @@ func newReporter(opts Options) *reporter {
 	return r
 }
 
-// Deployment compares the operator's Deployment of a cluster, as YAML.
+// Deployment checks an operator's Deployment from a cluster, given as YAML.
 func Deployment(name string, text []byte, opts Options) (Report, error) {
 	r := newReporter(opts)
 	r.file = name
@@ -185,14 +185,14 @@ func Deployment(name string, text []byte, opts Options) (Report, error) {
 		return Report{}, fmt.Errorf("read %s: %w", name, cmp.Or(err, errors.New("it is empty")))
 	}
 	r.pod(doc.Content[0], child(doc.Content[0], "spec"), true)
-	for i := range r.Differences { // the lines of the object are not what people see
+	for i := range r.Differences { // people do not see the lines of the object
 		r.Differences[i].Line, r.Differences[i].Level = 0, ""
 	}
 	r.sort()
 	return r.Report, nil
 }
 
-// Merge adds what was found elsewhere.
+// Merge adds the findings of another report.
 func (r *Report) Merge(other Report) {
 	r.Differences, r.Skipped = append(r.Differences, other.Differences...), append(r.Skipped, other.Skipped...)
 	r.sort()
@@ -224,7 +224,7 @@ func (r *reporter) read(name string) (string, error) {
 	return string(data), nil
 }
 
-// add adds a difference of a rule at a line of the file.
+// add adds a difference by a rule, at a line of the file.
 func (r *reporter) add(rule string, line int, text string) *Difference {
 	return r.addWith(r.rules[rule], line, text)
 }
@@ -246,7 +246,7 @@ func (r *reporter) addWith(rule Rule, line int, text string) *Difference {
 	return &r.Differences[len(r.Differences)-1]
 }
 
-// change lets [Plan] make the difference's change.
+// change makes [Plan] change the place of the difference.
 func (r *reporter) change(d *Difference, level Level, text string, e edit) {
 	if d.Rule == "" || e.start < 0 {
 		return
@@ -256,7 +256,7 @@ func (r *reporter) change(d *Difference, level Level, text string, e edit) {
 
 func (r *reporter) unread(err error) { r.add(notRead, 0, err.Error()) }
 
-// printable takes control characters out of a text of the project.
+// printable removes control characters from a text of the project.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c == '\t' {
@@ -269,7 +269,7 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, ""))
 }
 
-// manifests compares the objects of a file.
+// manifests checks the objects of a file.
 func (r *reporter) manifests(text string) {
 	r.lines.compare(r, r.lines.manifest, text)
 	if strings.Contains("/"+r.file, "/templates/") && slices.ContainsFunc(r.kinds, func(k kind) bool { return k.untimed }) {
@@ -291,8 +291,8 @@ func (r *reporter) manifests(text string) {
 	}
 }
 
-// template tells about a file that is no plain YAML, if it seems to have an object that
-// counts.
+// template reports a file that is not plain YAML if it seems to contain a relevant
+// object.
 func (r *reporter) template(text string, why error) {
 	for _, kind := range []string{deploymentKind, "ClusterServiceVersion", "CustomResourceDefinition", "ClusterRole", "Role"} {
 		if strings.Contains(text, "kind: "+kind+"\n") {

@@ -1,6 +1,6 @@
-// Package migrate says what is different for an operator that was ansible-operator's: in
-// its project, in its Deployment, and in the results of its past runs. It changes a
-// project where that is asked for. It knows files, not clusters.
+// Package migrate says what changes for an operator that ansible-operator has run: in its
+// project, in its Deployment, and in the results of its past runs. On request, it changes a
+// project. It knows files, not clusters.
 package migrate
 
 import (
@@ -14,37 +14,37 @@ type Severity string
 
 // The severities, the most urgent first.
 const (
-	// Blocked: the operator, its image or its roles do not work before it is changed.
+	// Blocked: the operator, its image or its roles do not work until it is changed.
 	Blocked Severity = "blocked"
-	// Change: a line that leads to ansible-operator, and has to lead to Rolewright.
+	// Change: a line that refers to ansible-operator, and has to refer to Rolewright.
 	Change Severity = "change"
-	// Different: it works, and does something else.
+	// Different: it works, but does something else.
 	Different Severity = "different"
-	// Better: what ansible-operator gets wrong.
+	// Better: something that ansible-operator gets wrong.
 	Better Severity = "better"
-	// Unread: it could not be looked at.
+	// Unread: it could not be checked.
 	Unread Severity = "unread"
 )
 
-// Severities are all of them, in order.
+// Severities returns all severities, in order.
 func Severities() []Severity { return []Severity{Blocked, Change, Different, Better, Unread} }
 
 // Rule is a kind of difference.
 type Rule struct {
-	// ID is such as RW601.
+	// ID is the rule's ID, such as RW601.
 	ID       string
 	Severity Severity
 	Title    string
 	// AnsibleOperator and Rolewright say what each does; either may be empty.
 	AnsibleOperator, Rolewright string
-	// Switch brings the old behaviour back; empty if nothing does.
+	// Switch is the setting that restores the old behaviour; empty if there is none.
 	Switch string
 	// Do says what to do; empty if nothing needs to be done.
 	Do string
 }
 
-// The IDs of the rules. docs/migration.md has all differences, these are the ones that
-// files show.
+// The IDs of the rules. docs/migration.md has all differences; these are the ones that
+// can be seen in files.
 const (
 	baseImage     = "RW601"
 	runTarget     = "RW602"
@@ -88,22 +88,22 @@ const (
 	otherImage    = "RW644"
 )
 
-// deploymentKind is that of the operator.
+// deploymentKind is the kind of the operator's Deployment.
 const deploymentKind = "Deployment"
 
-// graceSeconds and the memory are what the guide for the migration asks of a Pod.
+// graceSeconds and the memory sizes are what the migration guide requires of a Pod.
 const (
 	graceSeconds  = "45"
 	leastMemory   = "384Mi"
 	limitOfMemory = "768Mi"
 )
 
-// Rules are all rules, by their IDs.
+// Rules returns all rules, by their IDs.
 func Rules() []Rule {
 	return slices.Concat(rulesOfWork(), rulesOfPods(), rulesOfContent(), rulesOfReaders(), rulesOfFaults())
 }
 
-// rulesOfWork are those about what has to be changed first.
+// rulesOfWork are the rules about what has to be changed first.
 func rulesOfWork() []Rule {
 	return []Rule{
 		{
@@ -169,7 +169,7 @@ func rulesOfWork() []Rule {
 	}
 }
 
-// rulesOfPods are those about the operator's Pod and what it records.
+// rulesOfPods are the rules about the operator's Pod and what it records.
 func rulesOfPods() []Rule {
 	return []Rule{
 		{
@@ -203,7 +203,7 @@ func rulesOfPods() []Rule {
 	}
 }
 
-// rulesOfContent are those about what roles and watches mean.
+// rulesOfContent are the rules about what roles and watches mean.
 func rulesOfContent() []Rule {
 	return []Rule{
 		{
@@ -257,7 +257,7 @@ func rulesOfContent() []Rule {
 	}
 }
 
-// rulesOfReaders are those about what alerts, dashboards and tests read.
+// rulesOfReaders are the rules about what alerts, dashboards and tests read.
 func rulesOfReaders() []Rule {
 	return []Rule{
 		{
@@ -280,7 +280,7 @@ func rulesOfReaders() []Rule {
 	}
 }
 
-// rulesOfFaults are those about what ansible-operator gets wrong, and what cannot be
+// rulesOfFaults are the rules about what ansible-operator gets wrong, and what cannot be
 // compared.
 func rulesOfFaults() []Rule {
 	return []Rule{
@@ -322,7 +322,7 @@ func rulesOfFaults() []Rule {
 	}
 }
 
-// LintRules are the rules as those of lint, for what explains and prints them.
+// LintRules returns the rules in the form of lint's, for commands that explain and print them.
 func LintRules() []lint.Rule {
 	var all []lint.Rule
 	for _, r := range Rules() {
@@ -335,7 +335,7 @@ func LintRules() []lint.Rule {
 	return all
 }
 
-// parts are what is said of a rule, each with what it is.
+// parts returns the texts of a rule, each with its title.
 func (r Rule) parts() [][2]string {
 	var all [][2]string
 	for _, part := range [][2]string{{"ansible-operator", r.AnsibleOperator}, {"Rolewright", r.Rolewright}, {"switch back", r.Switch}, {"do", r.Do}} {

@@ -11,44 +11,44 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// The results that ansible-operator has for a run, by its status.
+// The results of a run in ansible-operator's status.
 const (
 	Successful = "Successful"
 	Failed     = "Failed"
-	// Running: without a stats event it leaves the status as it was.
+	// Running: without a stats event, the run leaves the status as it was.
 	Running = "Running"
 )
 
-// Judged is a run with another result.
+// Judged is a run with different results.
 type Judged struct {
 	// Object is the directory of the object's runs, relative to the root: in
 	// ansible-operator's layout group/version/kind/namespace/name.
 	Object string `json:"object"`
 	Run    string `json:"run"`
-	// AnsibleOperator is what its status says, Rolewright the reason of the condition
-	// Ready; Message explains a failure.
+	// AnsibleOperator is the result in ansible-operator's status, Rolewright the reason of the
+	// condition Ready. Message explains a failure.
 	AnsibleOperator string `json:"ansibleOperator"`
 	Rolewright      string `json:"rolewright"`
 	Message         string `json:"message"`
 }
 
-// Simulation is what the artifacts of past runs say.
+// Simulation is what the artifacts of past runs show.
 type Simulation struct {
-	// Runs have ended, in Objects; the others count as Unfinished.
+	// Runs is how many runs have ended, Objects how many objects they belong to. Unfinished counts the other runs.
 	Runs       int `json:"runs"`
 	Objects    int `json:"objects"`
 	Unfinished int `json:"unfinished"`
-	// Same is how many have the same result; Differ are the others.
+	// Same is how many runs have the same result; Differ are the others.
 	Same   int      `json:"same"`
 	Differ []Judged `json:"differ"`
 	// Unread says what could not be read.
 	Unread []string `json:"unread"`
 
-	object string // of the run before
+	object string // of the previous run
 }
 
 // Simulate judges the runs whose artifacts are below root by ansible-operator's rule
-// and by Rolewright's. It follows no links, but for root itself.
+// and by Rolewright's. It follows no symbolic links except root itself.
 func Simulate(ctx context.Context, root string) (Simulation, error) {
 	s := Simulation{Differ: []Judged{}, Unread: []string{}}
 	root, err := filepath.EvalSymlinks(root)
@@ -73,7 +73,7 @@ func Simulate(ctx context.Context, root string) (Simulation, error) {
 		return fs.SkipDir
 	})
 	if err == nil {
-		err = ctx.Err() // a run that was judged then may have been read in part
+		err = ctx.Err() // the last run may have been judged although it was read only in part
 	}
 	if err == nil && s.Runs+s.Unfinished+len(s.Unread) == 0 {
 		err = fmt.Errorf("there are no artifacts of runs below %s", root)
@@ -110,9 +110,9 @@ func (s *Simulation) judge(ctx context.Context, root, dir, id string) {
 	})
 }
 
-// incumbentVerdict is the status that ansible-operator v1.42 gives a run
-// (internal/ansible/controller/reconcile.go): a failure if the result of a task is one
-// that is not ignored, rescued or not; a success if there is none and there are stats,
+// incumbentVerdict returns the status that ansible-operator v1.42 gives a run
+// (internal/ansible/controller/reconcile.go): a failure if a task has failed and the failure is
+// not ignored, whether it is rescued or not; a success if there is none and there are stats,
 // whatever the exit code; no status without stats.
 func incumbentVerdict(ctx context.Context, events string) (string, error) {
 	ended := make(chan struct{})

@@ -16,29 +16,30 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// home is where the content is in images, as watches.yaml may name it.
+// home is where images have the content; watches.yaml may name it.
 const home = "/opt/ansible/"
 
 // kind is a watched kind, as far as it concerns other files.
 type kind struct {
 	schema.GroupKind
-	// plural is the resource, as its name is usually made.
+	// plural is the name of the resource by the usual rules.
 	plural string
-	// unmarked is true if markUnsafe is not said.
+	// unmarked is true if the watch does not set markUnsafe.
 	unmarked bool
-	// chart is true if it has releases of a chart.
+	// chart is true if the watch has a chart.
 	chart bool
-	// untimed is true if it has, and the watch has no timeout.
+	// untimed is true if the watch has a chart and no timeout.
 	untimed bool
 }
 
-// has tells whether a resource is that of the kind: a guess makes gatewaies of Gateway, and mailboxs of Mailbox.
+// has tells whether a resource belongs to the kind. The guessed plural can be wrong: gatewaies for Gateway, mailboxs for
+// Mailbox.
 func (k kind) has(resource string) bool {
 	name := strings.ToLower(k.Kind)
 	return resource == k.plural || resource == name+"s" || resource == name+"es"
 }
 
-// errNoWatches is about a directory that has no project.
+// errNoWatches is the error for a directory without a project.
 var errNoWatches = errors.New("there is no watches file")
 
 // watches compares the watches files.
@@ -55,7 +56,7 @@ func (r *reporter) watches(dir string) error {
 	}
 	for _, name := range names {
 		r.file = filepath.ToSlash(filepath.Clean(name))
-		text, err := r.read(r.file) // of the project, whatever links lead out of it
+		text, err := r.read(r.file) // of the project, even if links lead out of it
 		if err != nil && r.WatchesFile != "" {
 			return err
 		}
@@ -86,17 +87,17 @@ func (r *reporter) watchesText(text string) {
 	}
 }
 
-// problem is what "rolewright validate" would say.
+// problem reports a problem that "rolewright validate" would report.
 func (r *reporter) problem(p watches.Problem) {
 	rule := r.rules[otherWatch]
 	switch inImage, ok := strings.CutPrefix(p.Text, home); {
 	case ok && strings.Contains(p.Message, "not found"):
 		if _, err := r.root.Stat(inImage); err == nil {
-			return // it is there in the image
+			return // it exists in the image
 		}
 		rule = r.rules[badWatch]
 	case strings.Contains(p.Message, "not found") && strings.Count(p.Text, ".") == 2 && !strings.Contains(p.Text, "/"):
-		rule = r.rules[roleElsewhere] // it is a collection's
+		rule = r.rules[roleElsewhere] // the role of a collection
 	case p.Severity == watches.Error:
 		rule = r.rules[badWatch]
 	}
@@ -125,7 +126,7 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	plural, _ := meta.UnsafeGuessKindToResource(gvk)
 	marked := value("markUnsafe")
 	chart := value("chart").Kind != 0
-	marks := marked.Kind == 0 && value("command").Kind == 0 && !chart // those have no templates of Ansible
+	marks := marked.Kind == 0 && value("command").Kind == 0 && !chart // commands and charts have no templates of Ansible
 	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks, chart, chart && value("timeout").Kind == 0})
 	if command := value("command"); command.Kind != 0 {
 		r.add(ownWatch, command.Line, gvk.Kind+": command")
@@ -142,12 +143,12 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	}
 }
 
-// onlyCharts tells whether there are watches, and all have a chart.
+// onlyCharts tells whether there are watches and all of them have a chart.
 func (r *reporter) onlyCharts() bool {
 	return len(r.kinds) > 0 && !slices.ContainsFunc(r.kinds, func(k kind) bool { return !k.chart })
 }
 
-// watched is the kind that is watched; nil if it is none.
+// watched returns the watched kind; nil if the kind is not watched.
 func (r *reporter) watched(group, name string) *kind {
 	i := slices.IndexFunc(r.kinds, func(k kind) bool { return k.Group == group && k.Kind == name })
 	if i < 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/internal/page"
 )
 
-// ask asks the API as any client with the token does.
+// ask returns a function that asks the API as any client with the token would.
 func (s *server) ask(token string) func(context.Context, string, url.Values) (*http.Response, error) {
 	return func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Address+api.Root+path+"?"+query.Encode(), nil)

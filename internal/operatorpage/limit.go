@@ -8,23 +8,23 @@ import (
 	"sync"
 )
 
-// How many views are made at a time, of all readers, and how many requests of one reader are
-// in progress: views and actions, and streams of events.
+// How many views are made at a time for all readers, and how many requests of one reader may be
+// in progress: views and actions, and event streams.
 const (
 	maxViews   = 2
 	maxOfUser  = 4
 	maxStreams = 10
 )
 
-// limits keep one reader from taking all memory, or the places of all others.
+// limits keep one reader from taking all memory, or the places of all other readers.
 type limits struct {
-	views chan struct{} // a place for each view that is made
+	views chan struct{} // a place for each view that is being made
 
 	mu         sync.Mutex
 	inProgress map[share]int
 }
 
-// share is what a reader has a number of.
+// share identifies a count of requests: those of a user, with streams counted separately.
 type share struct {
 	user   string
 	stream bool
@@ -34,9 +34,9 @@ func newLimits() *limits {
 	return &limits{views: make(chan struct{}, maxViews), inProgress: map[share]int{}}
 }
 
-// serve has next answer a reader: at once if it is a file of the page or an action, which may
-// wait for the API server, and else in its turn, into memory, so that a client that reads
-// slowly holds no place.
+// serve makes next answer a reader. Files of the page, event streams, and actions, which may wait
+// for the API server, are answered at once. Views take turns, and are answered into memory, so
+// that a client that reads slowly holds no place.
 func (l *limits) serve(user string, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if _, file, _ := strings.Cut(r.URL.Path[strings.LastIndex(r.URL.Path, "/"):], "."); file != "" {
 		next.ServeHTTP(w, r)
@@ -82,7 +82,7 @@ func (l *limits) end(of share) {
 	}
 }
 
-// make waits for a place; it is false if ctx ends before.
+// make waits for a place and calls do. It returns false if ctx ends before.
 func (l *limits) make(ctx context.Context, do func()) bool {
 	select {
 	case l.views <- struct{}{}:
@@ -94,18 +94,18 @@ func (l *limits) make(ctx context.Context, do func()) bool {
 	return true
 }
 
-// answered is an answer in memory.
+// answered is an HTTP response in memory.
 type answered struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
 }
 
-// Header is that of the answer.
+// Header returns the header of the response.
 func (a *answered) Header() http.Header { return a.header }
 
-// WriteHeader takes the code.
+// WriteHeader sets the status code.
 func (a *answered) WriteHeader(code int) { a.code = code }
 
-// Write takes a part of the body.
+// Write appends to the body.
 func (a *answered) Write(b []byte) (int, error) { return a.body.Write(b) }

@@ -1,8 +1,8 @@
-// Package operatorpage serves the page of internal/page from the port of an operator's API: to
-// each reader with the token of the reader, which a proxy in front of it adds to requests.
+// Package operatorpage serves the page of internal/page on the port of an operator's API. Each
+// reader is served with the reader's own token, which a proxy in front of it adds to requests.
 //
-// It decides nothing about rights. Runs are those that the API shows to the token, and objects
-// are read and changed with the token.
+// It makes no decisions about permissions. It shows the runs that the API shows to the token, and
+// reads and changes objects with the token.
 package operatorpage
 
 import (
@@ -24,27 +24,27 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Base is where the page of all namespaces is, and Namespaces where those of single ones are.
+// Base is the path of the page for all namespaces, and Namespaces the prefix of the pages for single ones.
 const (
 	Base       = "/ui/"
 	Namespaces = Base + "namespaces/"
 )
 
-// Options are those of [New].
+// Options are the options of [New].
 type Options struct {
 	API *api.Server
-	// Address is where API is served: http://127.0.0.1:6791.
+	// Address is where API is served, such as http://127.0.0.1:6791.
 	Address string
-	// Cluster is how the API server is reached. Its credentials are not used.
+	// Cluster says how to reach the API server. Its credentials are not used.
 	Cluster *rest.Config
-	// Kinds are those of which objects are shown.
+	// Kinds returns the kinds whose objects are shown.
 	Kinds func() []api.Kind
-	// Objects reads and changes objects through the clients that it is given; page.ErrNotFound
-	// is in the chain of their error for kinds that are not watched.
+	// Objects reads and changes objects through the clients that it is given. For kinds that are not
+	// watched, the error of clients wraps page.ErrNotFound.
 	Objects func(clients func(o history.Object) (dynamic.ResourceInterface, error)) page.Objects
 	// Hosts are the hosts that a request may name.
 	Hosts []string
-	// Actions is true where there are buttons that change objects.
+	// Actions is true if there are buttons that change objects.
 	Actions bool
 	Log     logr.Logger
 }
@@ -57,20 +57,20 @@ type server struct {
 	limits  *limits
 }
 
-// timeout is that of a request to the API server.
+// timeout limits a request to the API server.
 const timeout = 20 * time.Second
 
 // New returns the handler of all paths below [Base].
 func New(o Options) http.Handler {
 	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), limits: newLimits()}
-	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}} // and no proxy: it is this process
-	s.cluster.RateLimiter, s.cluster.QPS = nil, -1                                // the operator's requests do not wait for those of readers
+	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}} // and no proxy: the API is in this process
+	s.cluster.RateLimiter, s.cluster.QPS = nil, -1                                // the operator does not wait for readers
 	s.cluster.Timeout = timeout
 	s.page = page.New(s.pageOptions())
 	return page.Guard(s.pageOptions(), http.HandlerFunc(s.serve))
 }
 
-// pageOptions are those that do not depend on the reader.
+// pageOptions are the options that do not depend on the reader.
 func (s *server) pageOptions() page.Options {
 	o := page.Options{Hosts: s.Hosts, Links: true}
 	if s.Actions {
@@ -79,7 +79,7 @@ func (s *server) pageOptions() page.Options {
 	return o
 }
 
-// unauthorized is what a request without a token of the cluster gets.
+// unauthorized is the answer to a request without a token of the cluster.
 const unauthorized = `You are not logged in: %s.
 
 This page is read through a proxy that logs you in and adds your token of the cluster to
@@ -112,7 +112,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	read.Get = objects.Get
 	if s.Actions {
 		o.Act = func(ctx context.Context, on history.Object, asked page.Asked) (bool, error) {
-			// What has begun ends, and is logged as it ended, also if the reader goes away.
+			// An action that has begun is completed, and its result logged, even if the reader goes away.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 			defer cancel()
 			changed, err := objects.Act(ctx, on, asked)
@@ -128,7 +128,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.limits.serve(user, s.page.With(o), w, r)
 }
 
-// logged is a name for the log, which has no control characters.
+// logged returns a name in a form for the log, shortened and without control characters.
 func logged(s string) string {
 	return text.Clip(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || text.Unwanted(r) {
@@ -138,7 +138,7 @@ func logged(s string) string {
 	}, s), validation.DNS1123SubdomainMaxLength)
 }
 
-// objects are those of watched kinds, with the rights of a token.
+// objects gives access to the objects of watched kinds with the permissions of a token.
 func (s *server) objects(token string) page.Objects {
 	return s.Objects(func(o history.Object) (dynamic.ResourceInterface, error) {
 		kinds := s.Kinds()

@@ -33,7 +33,7 @@ type Catalog []Resource
 //go:embed kinds.json
 var kinds []byte
 
-// Builtin are Kubernetes' own resources, from the discovery of an API server.
+// Builtin returns Kubernetes' own resources, as an API server's discovery listed them.
 func Builtin() (Catalog, error) {
 	var c Catalog
 	if err := json.Unmarshal(kinds, &c); err != nil {
@@ -90,7 +90,7 @@ func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			continue // it cannot be asked for either
+			continue // it cannot be requested either
 		}
 		for _, r := range list.APIResources {
 			if strings.Contains(r.Name, "/") {
@@ -108,7 +108,7 @@ func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 	return c
 }
 
-// ReadDefinitions is the catalog of the CustomResourceDefinitions in a directory.
+// ReadDefinitions returns a catalog of the CustomResourceDefinitions in a directory.
 func ReadDefinitions(dir string) (Catalog, error) {
 	var c Catalog
 	err := EachDocument(dir, func(path, doc string) error {
@@ -117,13 +117,13 @@ func ReadDefinitions(dir string) (Catalog, error) {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if is, _ := document.(map[string]any); is["kind"] != "CustomResourceDefinition" {
-			return nil // as a patch of kustomize, which may be a list
+			return nil // for example a patch of kustomize, which may be a list
 		}
 		var d apiextensionsv1.CustomResourceDefinition
 		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if d.Spec.Names.Kind != "" { // else it is a patch
+		if d.Spec.Names.Kind != "" { // otherwise it is a patch
 			c = append(c, Resource{
 				Group: d.Spec.Group, Name: d.Spec.Names.Plural, Kind: d.Spec.Names.Kind, Singular: d.Spec.Names.Singular,
 				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != apiextensionsv1.ClusterScoped,
@@ -137,8 +137,8 @@ func ReadDefinitions(dir string) (Catalog, error) {
 	return c, nil
 }
 
-// EachDocument calls read for each document of the YAML and JSON files of a
-// directory and of those below it; for none if the directory is not there.
+// EachDocument calls read for each document of the YAML and JSON files in a
+// directory and below it. It does nothing if the directory does not exist.
 func EachDocument(dir string, read func(path, doc string) error) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {

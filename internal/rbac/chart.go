@@ -9,8 +9,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// chart adds what the releases of a chart need: its objects, whatever the values are, and Helm's records of them, which
-// are Secrets.
+// chart adds what the releases of a chart need: permissions for its objects, whatever the values are, and for Helm's
+// records, which are Secrets.
 func (g *generator) chart(i int, w watches.Watch, dir string) error {
 	c, err := chartdir.Read(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func (g *generator) chart(i int, w watches.Watch, dir string) error {
 	return nil
 }
 
-// known leaves out alternatives that are not known where another one is: those are for other versions of Kubernetes.
+// known leaves out unknown alternatives if another one is known: they are for other versions of Kubernetes.
 func (g *generator) known(uses []tasks.Use) (left []tasks.Use) {
 	found := map[tasks.Place]bool{}
 	for _, u := range uses {

@@ -16,23 +16,23 @@ import (
 
 // Input is the input from which permissions are generated.
 type Input struct {
-	// WatchesFile is the file for which gaps of the watches themselves are reported.
+	// WatchesFile is the file in which gaps of the watches themselves are reported.
 	WatchesFile string
 	Watches     []watches.Watch
-	// RolesPath and CollectionsPath are where the roles that the content names are
-	// searched.
+	// RolesPath and CollectionsPath are the directories in which roles that the content
+	// names are searched for.
 	RolesPath, CollectionsPath []string
 	// Calls are the recorded calls of runs.
 	Calls []Call
-	// Find returns the resource of a kind. It is called once for each kind of a
+	// Find returns the resource of a kind. It is called once for each kind in a
 	// file.
 	Find func(apiVersion, kind string) (Resource, bool)
-	// InjectOwnerRef is the operator's flag: without it only the kinds of the
+	// InjectOwnerRef is the operator's flag: without it, only the kinds of the
 	// watches are watched.
 	InjectOwnerRef bool
-	// Scan is whether the content is read.
+	// Scan says whether to read the content.
 	Scan bool
-	// Events is whether the permission to report failed runs as Events is among them.
+	// Events says whether to include the permission to report failed runs as Events.
 	Events bool
 }
 
@@ -47,7 +47,7 @@ type Output struct {
 type generator struct {
 	Input
 	out Output
-	// makes are the resources that the runs of a watch may create, without a verb.
+	// makes are the resources that the runs of a watch may create, with an empty verb.
 	makes map[int]map[Need]bool
 }
 
@@ -98,7 +98,7 @@ func (g *generator) own(w watches.Watch) {
 		g.out.Needs.Add(n, "patch")
 	}
 	if g.Events {
-		// Those of what is in no namespace are in the namespace default.
+		// Events about cluster-scoped objects are in the namespace default.
 		g.out.Needs.Add(events(r.Namespaced), "create", "patch")
 	}
 	if w.ManageStatus {
@@ -107,7 +107,7 @@ func (g *generator) own(w watches.Watch) {
 	}
 }
 
-// events are the Events about objects.
+// events returns the resource of Events about objects.
 func events(namespaced bool) Need {
 	return Need{Group: "events.k8s.io", Resource: "events", Namespaced: namespaced}
 }
@@ -129,8 +129,8 @@ func Jobs() Needs {
 	return needs
 }
 
-// refers adds what the operator does with the objects that those of a watch refer to, or
-// that start their runs: it watches them, and reads those that variables come from.
+// refers adds what the operator does with the objects that the objects of a watch refer to, or
+// that start their runs: it watches them, and reads the sources of variables.
 func (g *generator) refers(w watches.Watch) {
 	add := func(kind schema.GroupVersionKind, verbs ...string) {
 		r, ok := g.Find(kind.GroupVersion().String(), kind.Kind)
@@ -158,7 +158,7 @@ func (g *generator) refers(w watches.Watch) {
 // watch create: it watches them, and may have to delete them.
 func (g *generator) dependent(w watches.Watch, made Need) {
 	owner, found := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
-	// What a cluster-scoped owner owns has owner references, which are followed in any case.
+	// Dependents of a cluster-scoped owner have owner references, which are followed in any case.
 	watched := w.WatchDependentResources && (made.Namespaced || found && !owner.Namespaced || w.WatchClusterScopedResources)
 	for _, listed := range w.Blacklist {
 		if r, ok := g.Find(listed.GroupVersion().String(), listed.Kind); ok && r.Group == made.Group && r.Name == made.Resource {
@@ -245,7 +245,7 @@ func (g *generator) listed(directs []tasks.Direct) {
 	}
 }
 
-// namespaced reports whether a resource is in namespaces, as far as is known.
+// namespaced reports whether a resource is namespaced; true if that is not known.
 func (g *generator) namespaced(group, resource string) bool {
 	r, ok := g.Find(schema.GroupVersion{Group: group, Version: "v1"}.String(), resource)
 	return !ok || r.Namespaced

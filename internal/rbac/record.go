@@ -24,7 +24,7 @@ type Call struct {
 	Namespaced bool `json:"namespaced,omitempty"`
 	// Owner is the watched kind of the run, as Kind.group.
 	Owner string `json:"owner,omitempty"`
-	// Owned is true if the object became the owner's.
+	// Owned is true if the object became a dependent of the owner.
 	Owned bool `json:"owned,omitempty"`
 }
 
@@ -37,7 +37,7 @@ type Recorder struct {
 }
 
 // OpenRecorder opens or creates the file, readable by its owner only. Calls that
-// are in the file already are not written again, so a file can be used over several
+// are in the file already are not written again, so a file can be used across several
 // starts of the operator. Two operators may write the same file; calls may then be
 // in it twice.
 func OpenRecorder(path string) (*Recorder, error) {
@@ -85,8 +85,8 @@ func (r *Recorder) load(path string) error {
 	return nil
 }
 
-// Record writes a call to the file. After an error the call is not in the file, and
-// is written when it comes again.
+// Record writes a call to the file. After an error, the call is not in the file, and
+// is written the next time it occurs.
 func (r *Recorder) Record(c Call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

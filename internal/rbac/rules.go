@@ -9,7 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Need is a permission. Names of objects are never part of it.
+// Need is a permission. It never contains names of objects.
 type Need struct {
 	Group, Resource string
 	// Subresource is empty for the object itself.
@@ -18,7 +18,7 @@ type Need struct {
 	Namespaced  bool
 }
 
-// path is the resource as it is written in rules.
+// path returns the resource as it is written in rules.
 func (n Need) path() string {
 	if n.Subresource == "" {
 		return n.Resource
@@ -26,10 +26,10 @@ func (n Need) path() string {
 	return n.Resource + "/" + n.Subresource
 }
 
-// Needs is a set of permissions. The zero value is empty and takes none.
+// Needs is a set of permissions. The zero value is empty, and nothing can be added to it.
 type Needs map[Need]struct{}
 
-// Add takes verbs on a resource into the set.
+// Add adds verbs on a resource to the set.
 func (s Needs) Add(like Need, verbs ...string) {
 	for _, verb := range verbs {
 		like.Verb = verb
@@ -50,8 +50,8 @@ func (s Needs) split() (namespaced, cluster Needs) {
 	return namespaced, cluster
 }
 
-// Rules are the fewest rules that allow exactly the permissions in the set, in a
-// stable order: resources of one group with the same verbs share a rule.
+// Rules returns the fewest rules that allow exactly the permissions in the set, in a
+// stable order. Resources of one group with the same verbs share a rule.
 func (s Needs) Rules() []rbacv1.PolicyRule {
 	type at struct{ group, path string }
 	verbs := map[at][]string{}
@@ -81,7 +81,7 @@ func (s Needs) Rules() []rbacv1.PolicyRule {
 	return rules
 }
 
-// byCustom orders verbs as people write them.
+// byCustom compares verbs by their customary order.
 func byCustom(a, b string) int {
 	order := []string{"get", "list", "watch", "create", "patch", "update", "delete", "deletecollection"}
 	rank := func(verb string) int {

@@ -33,7 +33,7 @@ func (r Role) YAML(needs Needs, gaps []tasks.Gap) string {
 	return b.String()
 }
 
-// operatorNamespace is what kustomize puts the operator's namespace for.
+// operatorNamespace is a placeholder, which kustomize replaces by the operator's namespace.
 const operatorNamespace = "system"
 
 const jobsBinding = `---
@@ -93,7 +93,7 @@ func manifest(b *strings.Builder, kind, name, namespace string, rules []rbacv1.P
 	}
 }
 
-// plainWord matches a word that YAML reads as a text without quotes.
+// plainWord matches a word that YAML reads as a string without quotes.
 var plainWord = regexp.MustCompile(`^[a-z][a-zA-Z0-9./_-]*$`)
 
 func word(text string) string {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// image is what a project's image is built on.
+// image is the base image of a project's image.
 const image = "rolewright/operator"
 
 var (
@@ -20,15 +20,15 @@ var (
 	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?(ansible|helm)(?:-rhel\d+)?-operator(?:[:@]\S+)?([ \t\r]|$)`)
 	// incumbentRun is the line of a Makefile that runs the one or the other.
 	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\((?:ANSIBLE|HELM)_OPERATOR\)|\b(?:ansible|helm)-operator) run\b`)
-	// incumbentTool is what such a line needs: the target that downloads it.
+	// incumbentTool matches the target that downloads such a program, where the target run depends on it.
 	incumbentTool = regexp.MustCompile(`(?m)^(run:.*?)[ \t]+(?:ansible|helm)-operator\b`)
 	devTarget     = regexp.MustCompile(`(?m)^dev:`)
 )
 
-// Adopt returns the files that a project of operator-sdk has otherwise with Rolewright:
-// those that name ansible-operator or helm-operator, which are its Dockerfile and its Makefile, with the
-// few lines changed that do. Roles, playbooks, watches.yaml and manifests stay. notes
-// say what people look at themselves.
+// Adopt returns the files of a project of operator-sdk that have to change for Rolewright:
+// its Dockerfile and its Makefile, with only the lines changed that name ansible-operator
+// or helm-operator. Roles, playbooks, watches.yaml and manifests stay. notes say
+// what people have to check themselves.
 func Adopt(dir string) (files []File, notes []string, err error) {
 	p, err := Read(dir)
 	if err != nil {
@@ -59,7 +59,7 @@ func Adopt(dir string) (files []File, notes []string, err error) {
 	return files, notes, nil
 }
 
-// WithImage is a Dockerfile, or a line of one, with Rolewright's image in the place of
+// WithImage returns a Dockerfile, or a line of one, with Rolewright's image in place of
 // ansible-operator's or helm-operator's.
 func WithImage(text string) string {
 	return incumbentBase.ReplaceAllStringFunc(text, func(line string) string {
@@ -71,8 +71,8 @@ func WithImage(text string) string {
 	})
 }
 
-// WithProgram is a Makefile, or a line of one, that runs rolewright in the place of
-// ansible-operator, which it does not download for that.
+// WithProgram returns a Makefile, or a line of one, that runs rolewright instead of
+// ansible-operator or helm-operator, and no longer downloads those for that.
 func WithProgram(text string) string {
 	return incumbentTool.ReplaceAllString(incumbentRun.ReplaceAllString(text, "${1}rolewright run"), "${1}")
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// option is a variable of a role: one of its argument spec, or of its defaults.
+// option is a variable of a role, from its argument spec or its defaults.
 type option struct {
 	Name string
-	// field is that of the CRD which becomes the option; empty for the one that the name gives.
+	// field is the CRD's field that becomes the option; empty for the field that the name implies.
 	field string
-	// file and line are where it is in an argument spec.
+	// file and line say where the option is in an argument spec.
 	file string
 	line int
 
@@ -34,10 +34,10 @@ type option struct {
 	RequiredBy                                         map[string]names
 }
 
-// names are those that required_by has for an option: a list, or one.
+// names are the options that required_by lists for an option: a list or a single name.
 type names []string
 
-// UnmarshalYAML reads one of the forms.
+// UnmarshalYAML reads either form.
 func (n *names) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		*n = names{node.Value}
@@ -46,8 +46,8 @@ func (n *names) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode((*[]string)(n))
 }
 
-// requiredIf is an entry of required_if: where key has the value, all of names are
-// required, or with any one of them.
+// requiredIf is an entry of required_if: if key has the value, all of names are
+// required, or any one of them.
 type requiredIf struct {
 	key   string
 	value *yaml.Node
@@ -65,8 +65,8 @@ const (
 // reader returns the content of a file of a role, such as meta/main.yml.
 type reader func(name string) ([]byte, error)
 
-// options returns the options of a role, in their order, from the argument spec of
-// its entry point main or from its defaults. An empty source is the argument spec,
+// options returns the options of a role, in order, from the argument spec of
+// its entry point main or from its defaults. An empty source means the argument spec,
 // or the defaults if there is none. role is the path of the role in errors.
 func (read reader) options(role, source string) ([]option, error) {
 	if source == FromNone {
@@ -99,7 +99,7 @@ func (read reader) options(role, source string) ([]option, error) {
 	return nil, nil
 }
 
-// about is the short description of the role's argument spec; empty if it has none.
+// about returns the short description in the role's argument spec; empty if it has none.
 func (read reader) about() string {
 	for _, name := range specFiles() {
 		if root, err := read.yaml("", "meta/"+name); err == nil && at(root, "argument_specs") != nil {
@@ -109,7 +109,7 @@ func (read reader) about() string {
 	return ""
 }
 
-// specFiles are where Ansible looks for an argument spec, in its order, below meta.
+// specFiles returns the files below meta in which Ansible looks for an argument spec, in Ansible's order.
 func specFiles() []string {
 	return []string{"argument_specs", "argument_specs.yml", "argument_specs.yaml", "argument_specs.json", "main.yml", "main.yaml"}
 }
@@ -144,7 +144,7 @@ func (read reader) mapping(role, name string) (*yaml.Node, error) {
 	return root, err
 }
 
-// at is the value of a key, nil if there is none.
+// at returns the value of a key; nil if there is none.
 func at(node *yaml.Node, key string) *yaml.Node {
 	for k, value := range content.Pairs(node) {
 		if k.Value == key {
@@ -154,7 +154,7 @@ func at(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// types are those of an argument spec.
+// types returns the types of an argument spec.
 func types() []string {
 	return []string{"str", "list", "dict", "bool", "int", "float", "path", "raw", "jsonarg", "json", "bytes", "bits"}
 }
@@ -243,7 +243,7 @@ func readRequiredIf(entry *yaml.Node) (r requiredIf, ok bool) {
 	return r, true
 }
 
-// describe is a description, a string or a list of them, without Ansible's markup.
+// describe returns a description, given as a string or a list of strings, without Ansible's markup.
 func describe(node *yaml.Node) string {
 	if node == nil {
 		return ""
@@ -258,8 +258,8 @@ func describe(node *yaml.Node) string {
 	return markup.ReplaceAllString(strings.TrimSpace(strings.Join(parts, " ")), "$1")
 }
 
-// defaultsOf are options of which only the default is known, and the comment above it. Names that begin with _
-// are the role's own.
+// defaultsOf returns options of which only the default, and the comment above it, is known. Names that begin with _
+// are private to the role.
 func defaultsOf(root *yaml.Node) []option {
 	var all []option
 	for name, value := range content.Pairs(root) {
@@ -270,7 +270,7 @@ func defaultsOf(root *yaml.Node) []option {
 	return all
 }
 
-// typeOf is the type that a value has in argument specs, raw if it may be another.
+// typeOf returns the type that a value has in argument specs; raw if it may have another type.
 func typeOf(value *yaml.Node) string {
 	switch {
 	case value.Kind == yaml.SequenceNode:

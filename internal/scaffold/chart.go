@@ -11,13 +11,13 @@ import (
 	"github.com/rolewright/rolewright/internal/chartdir"
 )
 
-// chartsDir is where the charts of a project are.
+// chartsDir is the directory of a project's charts.
 const chartsDir = "helm-charts"
 
-// chartsImage is what the image of a project of charts is built on.
+// chartsImage is the base image of a project of charts.
 const chartsImage = "rolewright/charts"
 
-// KindOfChart is the kind that a chart has where people name none: its name in CamelCase.
+// KindOfChart returns the default kind for a chart: its name in CamelCase.
 func KindOfChart(name string) string {
 	var kind strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
@@ -26,7 +26,7 @@ func KindOfChart(name string) string {
 	return kind.String()
 }
 
-// chartFiles is the copy of the chart.
+// chartFiles returns the copy of the chart.
 func (k Kind) chartFiles() []File {
 	var files []File
 	for _, f := range k.Chart.Files {
@@ -35,12 +35,12 @@ func (k Kind) chartFiles() []File {
 	return files
 }
 
-// LeftOver are the files that the copy of the chart has of an earlier version of it.
+// LeftOver returns the files in the copy of the chart that are left over from an earlier version of it.
 func (k Kind) LeftOver(dir string) (paths []string) {
 	name := path.Join(chartsDir, k.Chart.Name)
 	there, err := chartdir.Read(filepath.Join(dir, name))
 	if err != nil {
-		return nil // there is none, or what is wrong with it is said where it is used
+		return nil // there is none, or what is wrong with it is reported where it is used
 	}
 	for _, f := range there.Files {
 		if k.Chart.File(f.Path) == nil {
@@ -50,7 +50,7 @@ func (k Kind) LeftOver(dir string) (paths []string) {
 	return paths
 }
 
-// AllOfChart are the files of a kind of a chart, with its CRD and its sample.
+// AllOfChart returns the files of a chart's kind, with its CRD and its sample.
 func (k Kind) AllOfChart(dir string) ([]File, error) {
 	there, err := k.findVersion(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func (k Kind) AllOfChart(dir string) ([]File, error) {
 	return append(files, d.File, File{Path: k.Sample(), Text: d.Sample}), err
 }
 
-// definitionOfChart is the CRD of the kind in the project's directory, brought up to date with a chart.
+// definitionOfChart returns the CRD of the kind in the project's directory, updated to match a chart.
 func (k Kind) definitionOfChart(dir, chart string) (d Definition, err error) {
 	if k.Chart, err = chartdir.Read(chart); err != nil {
 		return d, err
@@ -77,7 +77,7 @@ func (k Kind) definitionOfChart(dir, chart string) (d Definition, err error) {
 	return k.ofChart(old)
 }
 
-// ofChart is the CRD, brought up to date, with a sample.
+// ofChart returns the updated CRD, with a sample.
 func (k Kind) ofChart(old string) (d Definition, err error) {
 	read := reader(func(name string) ([]byte, error) { return k.Chart.File(name), nil })
 	values, err := read.yaml(k.Chart.Name, "values.yaml")
@@ -105,8 +105,8 @@ func (k Kind) ofChart(old string) (d Definition, err error) {
 	return d, nil
 }
 
-// sampleOfChart is a short object: with what it has to have, and how many Pods there are if the chart has a value for
-// it. A copy of all values would keep those of new versions of the chart from it.
+// sampleOfChart returns a short object: the required fields, and the number of Pods if the chart has a value for
+// it. A copy of all values would keep the object from getting the values of new versions of the chart.
 func (k Kind) sampleOfChart(schema, defaults *yaml.Node) (string, error) {
 	spec := exampleOf(schema)
 	for _, name := range []string{"replicaCount", "replicas"} {
@@ -123,7 +123,7 @@ func (k Kind) sampleOfChart(schema, defaults *yaml.Node) (string, error) {
 	))
 }
 
-// exampleOf is a value that has nothing but what a schema requires.
+// exampleOf returns a value that has nothing but what a schema requires.
 func exampleOf(schema *yaml.Node) *yaml.Node {
 	if enum := at(schema, "enum"); enum != nil && len(enum.Content) > 0 {
 		return enum.Content[0]

@@ -12,14 +12,14 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// ErrSeveral is wrapped by the errors about a CRD that cannot be written for that.
+// ErrSeveral is wrapped by errors about a CRD that cannot be written because its file has several documents.
 var ErrSeveral = errors.New("its CRD is in a file of several documents")
 
 // definitionText returns the text of the kind's CRD with the schema of its spec.
-// old is the text that there is, or empty: what the options say nothing of is kept in
-// it, such as limits, columns, other versions and comments. breaks lists what
-// objects that are stored may violate, and kept the fields of which no option is
-// left.
+// old is the existing text, or empty. It keeps what the options do not determine,
+// such as limits, columns, other versions and comments. breaks lists changes
+// that stored objects may violate, and kept the fields whose option no longer
+// exists.
 func (k Kind) definitionText(old string, s *schema) (text string, breaks, kept []string, err error) {
 	root, err := k.skeleton(old)
 	if err != nil {
@@ -52,11 +52,11 @@ func (k Kind) definitionText(old string, s *schema) (text string, breaks, kept [
 	return text, m.breaks, m.kept, err
 }
 
-// specIn is the schema of the spec that the text of a CRD has; nil if it has none.
+// specIn returns the schema of the spec in the text of a CRD; nil if it has none.
 func (k Kind) specIn(old string) *yaml.Node {
 	docs, err := documents([]byte(old))
 	if err != nil {
-		return nil // which is said where it is written
+		return nil // which is reported where it is written
 	}
 	for _, root := range docs {
 		if version, err := k.version(root); err == nil && k.defines(root) {
@@ -66,7 +66,7 @@ func (k Kind) specIn(old string) *yaml.Node {
 	return nil
 }
 
-// skeleton is the CRD that there is, or a new one.
+// skeleton returns the existing CRD, or a new one.
 func (k Kind) skeleton(old string) (*yaml.Node, error) {
 	if old == "" {
 		text, err := execute("files/definition.yaml", k)
@@ -87,7 +87,7 @@ func (k Kind) skeleton(old string) (*yaml.Node, error) {
 	return docs[0], nil
 }
 
-// documents are those of a file that are not empty.
+// documents returns the documents of a file that are not empty.
 func documents(data []byte) (all []*yaml.Node, err error) {
 	for doc, err := range content.Documents(string(data)) {
 		if err != nil {
@@ -119,7 +119,8 @@ func (k Kind) version(root *yaml.Node) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%s: it has no version %s: add it to spec.versions", k.Definition(), k.Version)
 }
 
-// addVersion returns the text of the CRD with the version, where it is missing: as the last one is, and not stored.
+// addVersion returns the text of the CRD with the version. If it is missing, it is added as a copy of the last one, not
+// stored.
 func (k Kind) addVersion(old string) (string, error) {
 	root, err := k.skeleton(old)
 	if err != nil {
@@ -127,7 +128,7 @@ func (k Kind) addVersion(old string) (string, error) {
 	}
 	versions := at(at(root, "spec"), "versions")
 	if _, err := k.version(root); err == nil || versions == nil || len(versions.Content) == 0 {
-		return old, nil // it has it, or is none, which is said later
+		return old, nil // it has the version, or is no CRD, which is reported later
 	}
 	last, err := yaml.Marshal(versions.Content[len(versions.Content)-1])
 	if err != nil {
@@ -144,18 +145,18 @@ func (k Kind) addVersion(old string) (string, error) {
 	return encode(root)
 }
 
-// merging brings a schema up to date.
+// merging updates a schema.
 type merging struct{ breaks, kept []string }
 
-// keepsUnknown is the key of a schema that keeps what it does not name.
+// keepsUnknown is the key with which a schema keeps undeclared fields.
 const keepsUnknown = "x-kubernetes-preserve-unknown-fields"
 
-// owned are the keys of a schema that the options decide alone.
+// owned returns the keys of a schema that the options alone determine.
 func owned() []string {
 	return []string{"type", "format", "enum", "required", "x-kubernetes-int-or-string", keepsUnknown}
 }
 
-// merge changes old to what the options say, and keeps what they say nothing of.
+// merge changes old to match the options, and keeps what they do not determine.
 func (m *merging) merge(old, next *yaml.Node, path string) {
 	m.compare(old, next, path)
 	if otherType(old, next) {
@@ -185,24 +186,25 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 		case key == "items" && before != nil:
 			m.merge(before, value, path+"[]")
 		case key == validations: // merged above
-		case before != nil && slices.Contains(limits(), key): // one of people's own
+		case before != nil && slices.Contains(limits(), key): // set by people
 		default:
 			set(old, key, value)
 		}
 	}
 }
 
-// otherType tells whether what is said of one type, such as its items, means nothing for the other. Limits of numbers do.
+// otherType tells whether keywords for one type, such as items, mean nothing for the other. Limits of numbers carry over.
 func otherType(old, next *yaml.Node) bool {
 	was, is := text(at(old, "type")), text(at(next, "type"))
 	number := func(kind string) bool { return kind == "integer" || kind == "number" }
 	return was != is && !(number(was) && number(is))
 }
 
-// limits are keys of a schema that are set where there are none, so that the API server can tell what rules cost.
+// limits returns keys of a schema that are only set if they are missing, so that the API server can compute the cost of
+// rules.
 func limits() []string { return []string{"maxItems", "maxLength"} }
 
-// mergeRules are the rules that are made of the options, before them those of people.
+// mergeRules returns people's rules, followed by the rules made from the options.
 func mergeRules(old, next *yaml.Node) *yaml.Node {
 	all := sequence()
 	made := values(next, "rule")
@@ -234,7 +236,7 @@ func (m *merging) mergeProperties(old, next *yaml.Node, path string) {
 	}
 }
 
-// compare notes what objects may violate that were valid.
+// compare notes what objects that were valid may violate now.
 func (m *merging) compare(old, next *yaml.Node, path string) {
 	was, is := text(at(old, "type")), text(at(next, "type"))
 	if was != is && is != "" {
@@ -277,7 +279,7 @@ func text(node *yaml.Node) string {
 	return node.Value
 }
 
-// values are the scalars of a list, or those under a key of its elements.
+// values returns the scalars of a list, or the scalars under a key of its elements.
 func values(node *yaml.Node, key ...string) []string {
 	var all []string
 	if node != nil {
@@ -291,7 +293,7 @@ func values(node *yaml.Node, key ...string) []string {
 	return all
 }
 
-// indexOf is where a key is in the content of a mapping, or its end.
+// indexOf returns the index of a key in the content of a mapping, or the end of the content.
 func indexOf(node *yaml.Node, key string) int {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if node.Content[i].Value == key {

@@ -14,9 +14,9 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// All are the files of a kind with its CRD and its sample, and notes for people.
-// source is what the CRD is made of: one of [FromArgspec] and so on, or empty for
-// what there is.
+// All returns the files of a kind with its CRD and its sample, and notes for people.
+// source says what the CRD is made from: one of [FromArgspec] and so on, or empty for
+// what the role has.
 func (k Kind) All(dir, source string, variable Variable) (files []File, notes []string, err error) {
 	definition, err := k.findVersion(dir)
 	if err != nil {
@@ -57,8 +57,8 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	return append(files, definition, sample), append(append(notes, s.notes...), guessed(read, source, role, options)...), nil
 }
 
-// content is the role that the kind runs, as it is or as it is among the files; empty where a playbook that exists
-// names none, and none has the name of the kind's.
+// content returns the role that the kind runs, as it exists or as it is among the files. It is empty if an existing playbook
+// names no role, and no role has the name of the kind's.
 func (k Kind) content(dir string, files []File) (role string, read reader, err error) {
 	role = path.Join("roles", k.Role)
 	switch {
@@ -84,7 +84,7 @@ func (k Kind) content(dir string, files []File) (role string, read reader, err e
 	}, nil
 }
 
-// guessed says that options are those of the defaults, and which types they seem to have.
+// guessed reports that options were taken from the defaults, and which types they seem to have.
 func guessed(read reader, source, role string, options []option) []string {
 	if _, err := read.options("", FromArgspec); source != FromDefaults && err == nil || len(options) == 0 {
 		return nil
@@ -97,25 +97,25 @@ func guessed(read reader, source, role string, options []option) []string {
 		role, strings.Join(types, ", "))}
 }
 
-// largest is how large an object may be of which kubectl apply keeps a copy in an annotation.
+// largest is the maximum size in bytes of an object that kubectl apply can copy into an annotation.
 const largest = 256 << 10
 
-// Definition is the CRD of a watch, brought up to date.
+// Definition is the updated CRD of a watch.
 type Definition struct {
-	// File has no path if the watch has nothing that a CRD is made of.
+	// File has no path if there is nothing that a CRD could be made from.
 	File File
-	// Sample is an object of the kind, empty like the path of File.
+	// Sample is an object of the kind. It is empty if the path of File is.
 	Sample string
-	// Breaks are changes that objects which exist may violate.
+	// Breaks are changes that existing objects may violate.
 	Breaks []string
 	Notes  []string
-	// Guessed is a note about fields that are made of defaults.
+	// Guessed is a note about fields that were made from defaults.
 	Guessed []string
-	// WasOpen tells whether the CRD that there is keeps what its schema of the spec does not name.
+	// WasOpen tells whether the existing CRD keeps spec fields that its schema does not declare.
 	WasOpen bool
 }
 
-// kindOf is the kind of a watch; known is false if PROJECT has it not.
+// kindOf returns the kind of a watch; known is false if PROJECT does not have it.
 func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 	k = Kind{Project: p, Version: w.GVK.Version, Kind: w.GVK.Kind, Namespaced: true}
 	if group, ok := strings.CutSuffix(w.GVK.Group, "."+p.Domain); ok || p.Domain == "" {
@@ -132,7 +132,7 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 }
 
 // DefinitionOf returns the CRD of a watch in the project's directory. With an error that wraps
-// [ErrSeveral] come the path of the file and the sample.
+// [ErrSeveral], it still returns the path of the file and the sample.
 func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
@@ -195,7 +195,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	return d, nil
 }
 
-// fixedVars are the variables that a watch sets, which no object can.
+// fixedVars returns the variables that a watch sets, which no object can set.
 func fixedVars(w watches.Watch) map[string]any {
 	fixed := map[string]any{}
 	for name := range w.Vars {
@@ -209,14 +209,14 @@ func fixedVars(w watches.Watch) map[string]any {
 	return fixed
 }
 
-// noteSize says how a large CRD has to be installed.
+// noteSize notes how a large CRD has to be installed.
 func (d *Definition) noteSize() {
 	if n := len(d.File.Text); n > largest {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: it has %d bytes, and kubectl apply takes %d at most: install it with kubectl apply --server-side", d.File.Path, n, largest))
 	}
 }
 
-// shown is a path as people know it: relative to the directory where it is in it.
+// shown returns a path as people know it: relative to the directory if it is inside.
 func shown(dir, name string) string {
 	whole, err := filepath.Abs(dir)
 	if err != nil {
@@ -228,7 +228,7 @@ func shown(dir, name string) string {
 	return name
 }
 
-// RoleOf is the directory of the first role that a playbook names, beside it or
+// RoleOf returns the directory of the first role that a playbook names, beside the playbook or
 // beside its directory; empty if it names none.
 func RoleOf(playbook string) (string, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(name) })
@@ -254,7 +254,8 @@ func RoleOf(playbook string) (string, error) {
 	return "", nil
 }
 
-// findVersion is the CRD that the directory has for the kind, with its version added where that is missing, or an empty one.
+// findVersion returns the CRD that the directory has for the kind, with the kind's version added if it is missing, or an
+// empty file.
 func (k *Kind) findVersion(dir string) (f File, err error) {
 	wanted := k.Namespaced
 	old, err := k.takeDefinition(dir)
@@ -269,7 +270,7 @@ func (k *Kind) findVersion(dir string) (f File, err error) {
 	return f, err
 }
 
-// takeDefinition takes file, plural and scope from the CRD that the directory has for the kind, and returns its text.
+// takeDefinition takes the file, plural and scope from the CRD that the directory has for the kind, and returns its text.
 func (k *Kind) takeDefinition(dir string) (old string, err error) {
 	if k.file, old, err = k.find(dir); err != nil || old == "" {
 		return "", err
@@ -280,7 +281,7 @@ func (k *Kind) takeDefinition(dir string) (old string, err error) {
 	return old, nil
 }
 
-// find is the CRD that the directory has for the kind, and where a new one goes.
+// find returns the CRD that the directory has for the kind, or where a new one belongs.
 func (k Kind) find(dir string) (file, old string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "config/crd/bases/*.y*ml"))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/rolewright/rolewright/config"
 )
 
-// Files of a project that have to do with runs as Jobs.
+// Files of a project that are relevant for runs as Jobs.
 const (
 	listedParts = "config/default/kustomization.yaml"
 	manager     = "config/manager/manager.yaml"
-	// JobsRole is the Role for what runs as Jobs need.
+	// JobsRole is the file with the Role that runs as Jobs need.
 	JobsRole = "config/jobs/role.yaml"
 )
 
@@ -28,8 +28,8 @@ var (
 	jobURLFlag    = regexp.MustCompile(`(?m)^ *(- |value: )["']?--job-url\b`)
 )
 
-// withJobs adds to the files of a project what runs as Jobs need, and returns what the lists of
-// the directory are with it.
+// withJobs adds to the files of a project what runs as Jobs need, and returns the directory's
+// lists with these additions.
 func (p Project) withJobs(dir string, base []File) (files []File, lists map[string]string, err error) {
 	if files, err = p.part("jobs"); err != nil {
 		return nil, nil, err
@@ -59,7 +59,7 @@ func (p Project) withJobs(dir string, base []File) (files []File, lists map[stri
 	return files, lists, nil
 }
 
-// part are the files of config/NAME that are the same for all operators, but for the name.
+// part returns the files of config/NAME, which are the same for all operators except for the name.
 func (p Project) part(name string) ([]File, error) {
 	names, err := fs.Glob(config.Files, name+"/*.yaml")
 	if err != nil {
@@ -96,7 +96,7 @@ func (p Project) setJobURL(text string) string {
 	return text[:at[0]] + text[at[2]:at[3]] + fmt.Sprintf("--job-url=https://%s-runs:8444\n", p.Name) + text[at[0]:]
 }
 
-// JobURLs are the files in config of a project that set the flag --job-url.
+// JobURLs returns the files below config that set the flag --job-url.
 func JobURLs(dir string) ([]string, error) {
 	var found []string
 	root := filepath.Join(dir, "config")
@@ -106,7 +106,7 @@ func JobURLs(dir string) ([]string, error) {
 		}
 		text, err := os.ReadFile(path)
 		if err == nil && jobURLFlag.Match(text) {
-			rel, _ := filepath.Rel(dir, path) // it is below
+			rel, _ := filepath.Rel(dir, path) // it is inside
 			found = append(found, filepath.ToSlash(rel))
 		}
 		return err

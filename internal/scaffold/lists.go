@@ -14,10 +14,12 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// entry is what a list of the project has for a kind. It is there where the whole name has is, in a comment, too.
+// entry is what a list of the project has for a kind. It exists if has occurs in the list as a whole name, even in a
+// comment.
 type entry struct{ path, marker, has, text string }
 
-// addTo returns the text of the list with the entry. What is in the text stays. The error says what people add by hand.
+// addTo returns the text of the list with the entry added. The rest of the text stays. The error says what people have to
+// add by hand.
 func (e entry) addTo(text string) (string, error) {
 	if e.has != "" && regexp.MustCompile(`(?m)(^|[^\w.-])`+regexp.QuoteMeta(e.has)+`($|[^\w.-])`).MatchString(text) {
 		return text, nil
@@ -35,7 +37,7 @@ func (e entry) addTo(text string) (string, error) {
 	return added, nil
 }
 
-// key is that of the list in the file; empty where the file is the list.
+// key returns the key of the list in the file; empty if the whole file is the list.
 func (e entry) key() string {
 	if path.Base(e.path) == "kustomization.yaml" {
 		return "resources"
@@ -43,7 +45,7 @@ func (e entry) key() string {
 	return ""
 }
 
-// check compares a file before and after: it has the entry, and all that it had.
+// check compares a file before and after: afterwards it must have the entry, and everything it had before.
 func (e entry) check(before, after string) error {
 	var entries []any
 	if err := yaml.Unmarshal([]byte(e.text), &entries); err != nil {
@@ -77,8 +79,8 @@ func (e entry) check(before, after string) error {
 	return nil
 }
 
-// insert puts entries into the list under a key, or that a file is, in the style and with the indentation of the list:
-// before the line with the marker; where there is none, after the last entry, or at the end.
+// insert adds entries to the list under a key, or to the list that the whole file is, in the style and indentation of the
+// list: before the line with the marker or, if there is none, after the last entry, or at the end.
 func insert(file, key, marker, text string) (string, error) {
 	root, list, end := find(file, key)
 	indent := 0
@@ -115,8 +117,8 @@ func insert(file, key, marker, text string) (string, error) {
 	return strings.Join(slices.Insert(strings.SplitAfter(file, "\n"), end, text), ""), nil
 }
 
-// find returns the root of a file, and the list under a key or that the root is, with the number of its last line or else
-// of the key; nil for what is not there.
+// find returns the root of a file, the list under a key (or the root, if it is a list), and the number of the last line of
+// the list, or else of the key. It returns nil for what does not exist.
 func find(file, key string) (root, list *yaml.Node, end int) {
 	var doc yaml.Node
 	if yaml.Unmarshal([]byte(file), &doc) != nil || len(doc.Content) == 0 {
@@ -137,7 +139,7 @@ func find(file, key string) (root, list *yaml.Node, end int) {
 	return root, list, end
 }
 
-// insertFlow puts entries at the beginning of a list in brackets, on its line.
+// insertFlow adds entries at the beginning of a list in brackets, on its line.
 func insertFlow(file string, list *yaml.Node, text string) (string, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
@@ -151,7 +153,7 @@ func insertFlow(file string, list *yaml.Node, text string) (string, error) {
 	return file[:at] + strings.TrimSuffix(strings.TrimPrefix(string(data), "["), "]\n") + ", " + file[at:], nil
 }
 
-// flow is a node for one line: without comments.
+// flow changes a node to a style for one line, without comments.
 func flow(n *yaml.Node) *yaml.Node {
 	n.Style |= yaml.FlowStyle
 	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
@@ -161,14 +163,14 @@ func flow(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// offset is where a node begins in a file.
+// offset returns the byte offset at which a node begins in a file.
 func offset(file string, n *yaml.Node) int {
 	lines := strings.SplitAfter(file, "\n")
 	before := len(strings.Join(lines[:n.Line-1], ""))
 	return before + len(string([]rune(lines[n.Line-1])[:n.Column-1]))
 }
 
-// indented are the lines of entries, which begin at a column together.
+// indented returns the lines of entries, indented so that they begin at a column.
 func indented(text string, column int) string {
 	var out strings.Builder
 	own := len(text) - len(strings.TrimLeft(text, " "))
@@ -178,7 +180,7 @@ func indented(text string, column int) string {
 	return out.String()
 }
 
-// ended is a text whose last line has an end.
+// ended returns a text that ends with a newline, unless it is empty.
 func ended(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text

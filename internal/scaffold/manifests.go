@@ -18,20 +18,20 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Manifests are the files of a project in config.
+// Manifests are the files of a project below config.
 type Manifests struct {
 	Files []File
 	Kinds []Kind
 	Notes []string
 }
 
-// permissions is the one file in config that is not made of the watches alone.
+// permissions is the only file below config that is not made from the watches alone.
 const permissions = "config/rbac/role.yaml"
 
-// ManifestsOf returns what "init" and "create api" write in config for a project with
-// these watches, but for the operator's own permissions. CRDs and samples are among
-// them only where the directory has none of the kind, and a list that exists gets
-// the entries that it has not.
+// ManifestsOf returns what "init" and "create api" write below config for a project with
+// these watches, except for the operator's own permissions. CRDs and samples are included
+// only if the directory has none of the kind. A list that exists gets the entries that it
+// lacks.
 func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variable) (Manifests, error) {
 	var m Manifests
 	base, err := p.Files()
@@ -87,7 +87,7 @@ func (m *Manifests) add(files ...File) {
 	}
 }
 
-// listOf is the text of a list: what is in the directory, or else a new one.
+// listOf returns the text of a list: the one in the directory, or else a new one.
 func listOf(dir, name string, base []File) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if !os.IsNotExist(err) {
@@ -101,7 +101,7 @@ func listOf(dir, name string, base []File) (string, error) {
 	return "", nil
 }
 
-// ofKind are the manifests of one kind.
+// ofKind holds the manifests of one kind.
 type ofKind struct {
 	kind    Kind
 	files   []File
@@ -154,7 +154,7 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 	return made, nil
 }
 
-// takeNames takes from the CRD that there is what it is free to say.
+// takeNames takes plural and scope from the existing CRD, which is free to choose them.
 func (k *Kind) takeNames(definition string) error {
 	docs, err := documents([]byte(definition))
 	for _, root := range docs {
@@ -165,7 +165,7 @@ func (k *Kind) takeNames(definition string) error {
 	return err
 }
 
-// findSample is the name of a file in config/samples with an object of the kind,
+// findSample returns the name of a file in config/samples with an object of the kind;
 // empty if there is none.
 func (k Kind) findSample(dir string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "config/samples/*.y*ml"))
@@ -184,7 +184,7 @@ func (k Kind) findSample(dir string) (string, error) {
 	return "", nil
 }
 
-// PodLabels are the labels of the operator's Pods by the Deployment of a project; ok is false if there is none.
+// PodLabels returns the labels of the operator's Pods from the Deployment of a project; ok is false if there is none.
 func PodLabels(dir string) (labels map[string]string, ok bool, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, manager))
 	if errors.Is(err, fs.ErrNotExist) {

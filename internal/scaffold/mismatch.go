@@ -13,17 +13,17 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// Mismatch is a place where the defaults of a role are not what its argument spec says.
+// Mismatch is a place where the defaults of a role differ from its argument spec.
 type Mismatch struct {
 	File string
 	Line int
-	// Undocumented is true for a variable that the argument spec does not name.
+	// Undocumented is true for a variable that the argument spec does not contain.
 	Undocumented bool
 	Message      string
 }
 
-// Mismatches compares the defaults of a role with its argument spec. A role without one of
-// them has none.
+// Mismatches compares the defaults of a role with its argument spec. If the role lacks one
+// of them, there are no mismatches.
 func Mismatches(role string) ([]Mismatch, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
 	options, err := read.options(shown(".", role), "")
@@ -55,7 +55,7 @@ func Mismatches(role string) ([]Mismatch, error) {
 	return all, nil
 }
 
-// contradicts says why a default is not what the option says; empty if it may be.
+// contradicts says how a default contradicts the option; empty if it does not.
 func (o option) contradicts(value *yaml.Node) string {
 	if typeOf(value) == "raw" || value.Tag == "!!null" { // an expression, or nothing
 		return ""
@@ -72,7 +72,7 @@ func (o option) contradicts(value *yaml.Node) string {
 	return ""
 }
 
-// refuses says why Ansible refuses a default for the option; empty if it may take it.
+// refuses says why Ansible would refuse a default for the option; empty if it may accept it.
 func (o option) refuses(value *yaml.Node) string {
 	is := typeOf(value)
 	switch {
@@ -87,7 +87,7 @@ func (o option) refuses(value *yaml.Node) string {
 	return ""
 }
 
-// takes tells whether Ansible makes the option's type of a value that is of type is:
+// takes tells whether Ansible converts a value of type is to the option's type. See
 // AnsibleModule's check_type functions.
 func (o option) takes(is, text string) bool {
 	var err error
@@ -105,10 +105,10 @@ func (o option) takes(is, text string) bool {
 	case "str", "path":
 		return is != "list" && is != "dict"
 	}
-	return true // a list is made of one value
+	return true // one value becomes a list
 }
 
-// same tells whether two nodes have the same value, whatever style it is written in.
+// same tells whether two nodes have the same value, in whatever style.
 func same(a, b *yaml.Node) bool {
 	if a.Kind != b.Kind || len(a.Content) != len(b.Content) || a.Kind == yaml.ScalarNode && a.Value != b.Value {
 		return false
@@ -121,7 +121,7 @@ func same(a, b *yaml.Node) bool {
 	return true
 }
 
-// short is a value in one line.
+// short returns a value in one line.
 func short(node *yaml.Node) string {
 	if node.Kind == yaml.ScalarNode {
 		return node.Value

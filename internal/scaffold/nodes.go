@@ -8,7 +8,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// mapping is a mapping of keys and nodes in pairs.
+// mapping returns a mapping node from alternating keys and nodes.
 func mapping(pairs ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -19,7 +19,7 @@ func mapping(pairs ...any) *yaml.Node {
 
 func sequence() *yaml.Node { return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"} }
 
-// scalar is a string; it is quoted where YAML would take it for something else.
+// scalar returns a string node, quoted if YAML would take it for something else.
 func scalar(text string) *yaml.Node {
 	n := &yaml.Node{}
 	if n.Encode(text) != nil { // never, for a string
@@ -32,7 +32,7 @@ func literal(tag, text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
 }
 
-// set puts a value under a key, in the place of the one that it has.
+// set sets the value of a key, and replaces the value that it has.
 func set(node *yaml.Node, key string, value *yaml.Node) {
 	if i := indexOf(node, key); i < len(node.Content) {
 		node.Content[i+1] = value
@@ -41,7 +41,7 @@ func set(node *yaml.Node, key string, value *yaml.Node) {
 	node.Content = append(node.Content, scalar(key), value)
 }
 
-// encode is the text of a document.
+// encode returns the text of a document.
 func encode(node *yaml.Node) (string, error) {
 	var text bytes.Buffer
 	text.WriteString("---\n")

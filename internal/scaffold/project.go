@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/internal/chartdir"
 )
 
-// Project is the file PROJECT, as operator-sdk writes it: fields that are not
-// known here are kept.
+// Project is the file PROJECT, as operator-sdk writes it. It keeps fields that are
+// unknown here.
 type Project struct {
 	Domain    string     `yaml:"domain,omitempty"`
 	Layout    layouts    `yaml:"layout"`
@@ -26,14 +26,14 @@ type Project struct {
 	Resources []Resource `yaml:"resources,omitempty"`
 	Version   string     `yaml:"version"`
 
-	// Commands are the files and directories beside watches.yaml that its commands are
-	// made of; empty where roles and playbooks run.
+	// Commands are the files and directories that the commands in watches.yaml consist of,
+	// in addition to watches.yaml; empty if roles and playbooks run.
 	Commands []string `yaml:"-"`
 
 	Other map[string]any `yaml:",inline"`
 }
 
-// layouts are the plugins that have made a project: a list, and in the first versions of operator-sdk a text.
+// layouts are the plugins that have made a project: a list or, in the first versions of operator-sdk, a string.
 type layouts []string
 
 // UnmarshalYAML implements [yaml.Unmarshaler].
@@ -45,10 +45,10 @@ func (l *layouts) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode((*[]string)(l))
 }
 
-// Site is the domain, or one to be replaced where the project has none.
+// Site returns the domain, or a placeholder if the project has none.
 func (p Project) Site() string { return cmp.Or(p.Domain, "example.com") }
 
-// Content is what the image has beside watches.yaml.
+// Content returns what the image contains in addition to watches.yaml.
 func (p Project) Content() []string {
 	if len(p.Commands) > 0 {
 		return p.Commands
@@ -70,7 +70,7 @@ type Resource struct {
 	Other map[string]any `yaml:",inline"`
 }
 
-// API says how the CRD of a kind is.
+// API describes the CRD of a kind.
 type API struct {
 	CRDVersion string `yaml:"crdVersion"`
 	Namespaced bool   `yaml:"namespaced,omitempty"`
@@ -79,20 +79,20 @@ type API struct {
 // projectFile is the name of the file with the [Project].
 const projectFile = "PROJECT"
 
-// layout is that of operator-sdk's Ansible plugin, whose tools then know the
+// layout is the layout of operator-sdk's Ansible plugin, so that its tools know the
 // project.
 const layout = "ansible.sdk.operatorframework.io/v1"
 
-// chartLayout is that of its Helm plugin.
+// chartLayout is the layout of operator-sdk's Helm plugin.
 const chartLayout = "helm.sdk.operatorframework.io/v1"
 
-// ForCharts is the project as one of charts: nothing of Ansible is among its files.
+// ForCharts returns the project as a project of charts: its files contain nothing of Ansible.
 func (p Project) ForCharts() Project {
 	p.Layout = []string{chartLayout}
 	return p
 }
 
-// Charts tells whether it is such a project.
+// Charts tells whether it is a project of charts.
 func (p Project) Charts() bool { return slices.Contains(p.Layout, chartLayout) }
 
 // New returns a project without kinds. The error says what is wrong with the
@@ -114,7 +114,7 @@ func checkDomain(domain string) error {
 	return nil
 }
 
-// CheckName says what is wrong with the name of an operator as the value of a label, and what is wanted.
+// CheckName says why the name of an operator cannot be the value of a label, and what is expected.
 func CheckName(name string) error {
 	if why := validation.IsDNS1123Label(name); len(why) > 0 {
 		return fmt.Errorf("--name %q: %s", name, plainly(why, "lower-case letters, digits and -, with a letter or digit at both ends"))
@@ -122,8 +122,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Read returns the project of a directory. It may have no domain, and a longer name than a
-// new one. The error wraps [fs.ErrNotExist] if there is none.
+// Read returns the project of a directory. It may have no domain, and a longer name than
+// New allows. The error wraps [fs.ErrNotExist] if there is none.
 func Read(dir string) (Project, error) {
 	var p Project
 	path := filepath.Join(dir, projectFile)
@@ -147,13 +147,13 @@ func Read(dir string) (Project, error) {
 	return p, nil
 }
 
-// Files are those of a project without kinds.
+// Files returns the files of a project without kinds.
 func (p Project) Files() ([]File, error) {
 	files, err := render("files/project", p)
 	if err != nil {
 		return nil, err
 	}
-	for i, f := range files { // a repository that was made elsewhere has them
+	for i, f := range files { // a repository that was created elsewhere may have them
 		files[i].Yields = f.Path == "README.md" || f.Path == ".gitignore"
 	}
 	shards, err := p.part("shards")
@@ -175,7 +175,7 @@ func (p Project) Files() ([]File, error) {
 	return append(files, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
 }
 
-// file is PROJECT.
+// file returns the file PROJECT.
 func (p Project) file() (File, error) {
 	var text bytes.Buffer
 	out := yaml.NewEncoder(&text)
@@ -195,26 +195,26 @@ type Kind struct {
 	// Role is the name of the role. Playbook is a path that watches.yaml names
 	// instead, or empty.
 	Role, Playbook string
-	// Chart is run in place of both; nil for none.
+	// Chart is run instead of both; nil for none.
 	Chart *chartdir.Chart
 	// Finalizer is true if the content runs for objects that are being deleted.
 	Finalizer bool
 
-	plural, file string // of the CRD that there is
+	plural, file string // of the existing CRD
 }
 
-// FullGroup is the group with the domain.
+// FullGroup returns the group with the domain.
 func (k Kind) FullGroup() string {
 	return strings.Trim(k.Group+"."+k.Project.Domain, ".")
 }
 
-// Name is the project's.
+// Name returns the project's name.
 func (k Kind) Name() string { return k.Project.Name }
 
-// Singular is the kind in lower case.
+// Singular returns the kind in lower case.
 func (k Kind) Singular() string { return strings.ToLower(k.Kind) }
 
-// Plural is the name of the resource, by the rules that kubebuilder has for it.
+// Plural returns the name of the resource, by kubebuilder's rules unless a CRD exists.
 func (k Kind) Plural() string {
 	s := k.Singular()
 	switch {
@@ -228,7 +228,7 @@ func (k Kind) Plural() string {
 	return s + "s"
 }
 
-// Definition is the path of the CRD.
+// Definition returns the path of the CRD.
 func (k Kind) Definition() string {
 	if k.file != "" {
 		return k.file
@@ -236,8 +236,8 @@ func (k Kind) Definition() string {
 	return fmt.Sprintf("config/crd/bases/%s_%s.yaml", k.FullGroup(), k.Plural())
 }
 
-// plainly is why a name is refused, without the regular expression: by the letters that it
-// may have, or by its length.
+// plainly says why a name is refused without the regular expression: by the allowed letters,
+// or by its length.
 func plainly(why []string, letters string) string {
 	if strings.Contains(why[0], "regex") {
 		return letters
@@ -245,7 +245,7 @@ func plainly(why []string, letters string) string {
 	return why[0]
 }
 
-// Validate says what is wrong with the names, and what is wanted.
+// Validate says what is wrong with the names, and what is expected.
 func (k Kind) Validate() error {
 	var errs []error
 	check := func(flag, value string, why []string, letters, want string) {

@@ -10,29 +10,30 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// validations is the key of the rules of a schema, and ofSpec the comment of each that was
-// made of an argument spec: those without it are people's own.
+// validations is the key of the rules of a schema. ofSpec is the comment on each rule that was
+// made from an argument spec: rules without it are people's own.
 const (
 	validations = "x-kubernetes-validations"
 	ofSpec      = "# Of the argument spec."
-	// mostLists are the lists in each other with 100 elements each at the end of which any rule is cheap enough for the API server.
+	// mostLists is how many lists of 100 elements each can be nested so that any rule inside is still cheap enough for the
+	// API server.
 	mostLists = 2
 )
 
-// ruling makes the rules of one dict, in CEL.
+// ruling makes the CEL rules of one dict.
 type ruling struct {
 	*schema
 	of option
-	// fields are the names of the options' fields, properties their schemas.
+	// fields are the field names by option name, properties the fields' schemas.
 	fields     map[string]string
 	properties *yaml.Node
 	path       string
 	all        *yaml.Node
 }
 
-// rules are what an argument spec says of several options together. Ansible itself
-// heeds them in nested options only. A rule about an option that CEL cannot see is
-// left to Ansible, and so are all rules in more lists than the API server would compute.
+// rules returns the rules of an argument spec about several options together. Ansible itself
+// only enforces them in nested options. A rule about an option that CEL cannot see is
+// left to Ansible, and so are all rules inside more than mostLists lists, which are too expensive for the API server.
 func (s *schema) rules(o option, fields map[string]string, properties *yaml.Node, path string) *yaml.Node {
 	if strings.Count(path, "[]") > mostLists {
 		if len(o.MutuallyExclusive)+len(o.RequiredTogether)+len(o.RequiredOneOf)+len(o.RequiredBy)+len(o.RequiredIf) > 0 {
@@ -108,8 +109,8 @@ func (r *ruling) list(names []string) string {
 	return strings.Join(known, ", ")
 }
 
-// has are the terms that tell whether the options have a value; it is false, with
-// a note, if CEL cannot tell that of one of them.
+// has returns terms that tell whether the options have a value. It returns false, with
+// a note, if CEL cannot tell that for one of them.
 func (r *ruling) has(rule string, names []string) ([]string, bool) {
 	var terms []string
 	for _, n := range names {
@@ -133,7 +134,7 @@ func (r *ruling) has(rule string, names []string) ([]string, bool) {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// self is the expression for a field. Words of CEL are escaped, see
+// self returns the expression for a field. CEL's reserved words are escaped, see
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-expression
 func (r *ruling) self(name string) string {
 	field := r.fields[name]
@@ -146,7 +147,7 @@ func (r *ruling) self(name string) string {
 	return "self." + field
 }
 
-// literal is a value of an option's type in CEL; false if it is none.
+// literal returns a value of an option's type in CEL; false if it is not one.
 func (r *ruling) literal(name string, value *yaml.Node) (string, bool) {
 	i := slices.IndexFunc(r.of.Options, func(o option) bool { return o.Name == name })
 	if i < 0 || value.Kind != yaml.ScalarNode || value.Tag == "!!null" {
@@ -162,8 +163,8 @@ func (r *ruling) literal(name string, value *yaml.Node) (string, bool) {
 	return v.Value, true
 }
 
-// valueOf is a scalar as a value of an option's type, nil if it is none: Ansible
-// takes "3" for an integer and yes for a boolean, the API server does not.
+// valueOf returns a scalar as a value of an option's type, or nil if it is not one: Ansible
+// accepts "3" for an integer and yes for a boolean; the API server does not.
 func valueOf(kind string, value *yaml.Node) *yaml.Node {
 	if value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.Contains(value.Value, "{{") {
 		return nil

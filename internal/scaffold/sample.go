@@ -6,8 +6,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// sampleText is an object of the kind with the defaults of the options, and
-// values that are valid where one is required.
+// sampleText returns an object of the kind with the defaults of the options, and
+// valid values where one is required.
 func (k Kind) sampleText(s *schema, options []option) (string, error) {
 	spec := mapping()
 	for _, o := range options {
@@ -31,7 +31,7 @@ func (k Kind) sampleText(s *schema, options []option) (string, error) {
 	))
 }
 
-// example is a value that an option allows.
+// example returns a value that an option allows.
 func (s *schema) example(o option) *yaml.Node {
 	for _, c := range o.Choices {
 		if value := valueOf(o.Type, c); value != nil {
@@ -55,7 +55,7 @@ func (s *schema) example(o option) *yaml.Node {
 	return scalar("example")
 }
 
-// exampleDict has the options that are required, by the rules of the dict, too.
+// exampleDict returns a dict with the options that are required, also by its rules.
 func (s *schema) exampleDict(o option) *yaml.Node {
 	has := map[string]bool{}
 	for _, inner := range o.Options {
@@ -98,7 +98,7 @@ func (s *schema) exampleDict(o option) *yaml.Node {
 	return dict
 }
 
-// isExample tells whether the example of an option is the value of which a rule speaks.
+// isExample tells whether the example of an option is the value that a rule is about.
 func (s *schema) isExample(o option, r requiredIf) bool {
 	i := slices.IndexFunc(o.Options, func(inner option) bool { return inner.Name == r.key })
 	if i < 0 {

@@ -32,16 +32,16 @@ var embedded embed.FS
 
 var rolePattern = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// File is a file that a project is to have.
+// File is a file that a project should have.
 type File struct {
 	// Path is relative to the project's directory, with slashes.
 	Path string
 	Text string
-	// Replaces is true if what is there is replaced: the text was made of it.
+	// Replaces is true if an existing file is replaced: the text was made from it.
 	Replaces bool
-	// Link is where a symbolic link leads, in place of a text.
+	// Link is the target of a symbolic link, which then replaces the text.
 	Link string
-	// Yields is true if what is there stays, whatever it is, unless with force.
+	// Yields is true if an existing file stays, whatever it contains, unless force is set.
 	Yields bool
 }
 
@@ -56,25 +56,25 @@ type Change struct {
 // another text. Nothing was written then.
 var ErrDiffers = errors.New("it exists, and differs")
 
-// Differs is that error, for one file.
+// Differs is the error [ErrDiffers] for one file.
 type Differs struct {
 	Path      string
 	Old, Text string
 }
 
-// Error names the file; [Differs.Diff] has what differs.
+// Error names the file; [Differs.Diff] returns what differs.
 func (d *Differs) Error() string { return d.Path + ": " + ErrDiffers.Error() }
 
 // Unwrap returns [ErrDiffers].
 func (d *Differs) Unwrap() error { return ErrDiffers }
 
-// Diff is what would change in the file, as a unified diff.
+// Diff returns what would change in the file, as a unified diff.
 func (d *Differs) Diff() string { return unified.Diff(d.Path, d.Path+" (new)", d.Old, d.Text) }
 
-// Write writes the files into the directory, all or none: with force also over
-// others. A file that has the text already is left alone. A link in the directory
-// that leads out of it is an error. The error of a disk that is full, or the like, says
-// what is written all the same.
+// Write writes the files into the directory, all or none; with force, it also overwrites
+// others. It leaves a file alone that has the text already. A link in the directory
+// that leads out of it is an error. If the disk is full, or the like, the error says
+// what was written all the same.
 func Write(dir string, files []File, force bool) ([]Change, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -85,7 +85,7 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 	var differing []error
 	for _, f := range files {
 		target := filepath.FromSlash(f.Path)
-		if _, err := root.Lstat(target); err == nil && (f.Link != "" || f.Yields && !force) { // whatever it is, it is people's own
+		if _, err := root.Lstat(target); err == nil && (f.Link != "" || f.Yields && !force) { // whatever it is, it belongs to people
 			changes = append(changes, Change{f.Path, "unchanged"})
 			continue
 		}
@@ -120,7 +120,7 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 	return changes, nil
 }
 
-// written says which files were, for an error.
+// written says for an error which files were written.
 func written(changes []Change) string {
 	var paths []string
 	for _, c := range changes {
@@ -145,8 +145,8 @@ func write(root *os.Root, f File) error {
 	return Replace(root, f.Path, f.Text)
 }
 
-// Replace writes a file. One that is there is written as a whole or not at all, with the permissions that it has: a disk
-// that is full takes nothing of it. Where no other file can take its place, it is written into.
+// Replace writes a file. An existing file is replaced as a whole or not at all, and keeps its permissions, so a full
+// disk damages nothing. If no other file can take its place, Replace writes into it.
 func Replace(root *os.Root, path, text string) error {
 	path = filepath.FromSlash(path)
 	if info, err := root.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o200 != 0 {
@@ -159,21 +159,21 @@ func Replace(root *os.Root, path, text string) error {
 	return root.WriteFile(path, []byte(text), 0o644)
 }
 
-// exchange puts a new file in the place of one.
+// exchange replaces a file by a new one.
 func exchange(root *os.Root, path, text string, was fs.FileInfo) error {
 	next := filepath.Join(filepath.Dir(path), ".rolewright-"+uuid.NewString())
 	err := root.WriteFile(next, []byte(text), was.Mode().Perm())
 	if st, ok := was.Sys().(*syscall.Stat_t); ok && err == nil {
-		_ = root.Chown(next, int(st.Uid), int(st.Gid)) // only root may: for others it is theirs
+		_ = root.Chown(next, int(st.Uid), int(st.Gid)) // only root may do that; for others the owner is the same
 	}
 	if err == nil {
-		err = root.Chmod(next, was.Mode().Perm()) // the umask has cut them
+		err = root.Chmod(next, was.Mode().Perm()) // the umask has restricted it
 	}
 	if err == nil {
 		err = root.Rename(next, path)
 	}
 	if err != nil {
-		_ = root.Remove(next) // the error is at hand
+		_ = root.Remove(next) // the error is returned
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
@@ -215,8 +215,8 @@ func execute(name string, data any) (string, error) {
 	return text.String(), err
 }
 
-// Files are those of a kind: what is new, and what changes in the project's
-// own files. A role or playbook that exists is used as it is.
+// Files returns the files of a kind: new files, and changes to the project's
+// own files. An existing role or playbook is used as it is.
 func (k Kind) Files(dir string) ([]File, error) {
 	if err := k.Validate(); err != nil {
 		return nil, err
@@ -255,10 +255,10 @@ func (k Kind) Files(dir string) ([]File, error) {
 	return append(append(files, people...), changed...), err
 }
 
-// hasPlaybook tells whether a playbook that exists is run, with roles of its own.
+// hasPlaybook tells whether the kind runs an existing playbook, with roles of its own.
 func (k Kind) hasPlaybook(dir string) bool { return k.Playbook != "" && exists(dir, k.Playbook) }
 
-// forPeople are the permissions of people who work with the kind.
+// forPeople returns the permissions of people who work with the kind.
 func (k Kind) forPeople() ([]File, error) {
 	var files []File
 	for _, role := range []string{"editor", "viewer"} {
@@ -271,12 +271,12 @@ func (k Kind) forPeople() ([]File, error) {
 	return files, nil
 }
 
-// rolesFrom is the way from the directory of the playbook to that of the roles.
+// rolesFrom returns the path from the directory of the playbook to the directory of the roles.
 func (k Kind) rolesFrom() string {
 	return strings.Repeat("../", strings.Count(path.Clean(k.Playbook), "/")) + "roles"
 }
 
-// entries are those of the lists in config, for a CRD and a sample of these names.
+// entries returns the entries for the lists in config, for a CRD and a sample with these names.
 func (k Kind) entries(definition, sample string) []entry {
 	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
 	return []entry{
@@ -286,7 +286,7 @@ func (k Kind) entries(definition, sample string) []entry {
 	}
 }
 
-// copies have the charts copied into the image, with the program that runs them.
+// copies returns the entries that copy the charts into the image, with the program that runs them.
 func copies() []entry {
 	return []entry{
 		{"Dockerfile", "", "helm-charts", "COPY --from=" + chartsImage + " /usr/local/bin/rolewright-helm /usr/local/bin/\nCOPY helm-charts helm-charts\n"},
@@ -294,7 +294,7 @@ func copies() []entry {
 	}
 }
 
-// lists are the files of the project that name each kind or its files.
+// lists returns the project's files that name each kind or its files.
 func (k Kind) lists(dir string) ([]File, error) {
 	watch, err := execute("files/kind/watch.yaml", k)
 	if err != nil {
@@ -308,7 +308,7 @@ func (k Kind) lists(dir string) ([]File, error) {
 	}
 	if k.Chart != nil {
 		for _, e := range copies() {
-			if exists(dir, e.path) { // an example has none
+			if exists(dir, e.path) { // an example has no such file
 				entries = append(entries, e)
 			}
 		}
@@ -330,8 +330,8 @@ func (k Kind) lists(dir string) ([]File, error) {
 	return files, nil
 }
 
-// watched tells whether watches.yaml has the kind. Its entries are people's own, several where they have selectors: that
-// none of them runs what is asked for is an error.
+// watched tells whether watches.yaml has the kind. The entries belong to people, and there may be several with selectors.
+// It is an error if none of them runs what is asked for.
 func (k Kind) watched(dir string) (bool, error) {
 	root, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }).yaml("", "watches.yaml")
 	if err != nil || root == nil {
@@ -350,7 +350,7 @@ func (k Kind) watched(dir string) (bool, error) {
 	return differs != nil, differs
 }
 
-// runBy says what the entry of watches.yaml has not that is asked for.
+// runBy says what the entry of watches.yaml lacks of what is asked for.
 func (k Kind) runBy(w *yaml.Node) error {
 	key, want := "role", k.Role
 	switch {
@@ -369,12 +369,12 @@ func (k Kind) runBy(w *yaml.Node) error {
 	return nil
 }
 
-// sample is the file's name of the kind's sample.
+// sample returns the file name of the kind's sample.
 func (k Kind) sample() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s_%s_%s.yaml", k.Group, k.Version, k.Singular()), "_")
 }
 
-// Sample is the path of it.
+// Sample returns the path of the kind's sample.
 func (k Kind) Sample() string { return "config/samples/" + k.sample() }
 
 func exists(dir, name string) bool {

@@ -11,16 +11,16 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// markup is that of Ansible's documentation: O(name), C(code) and so on.
+// markup matches the markup of Ansible's documentation: O(name), C(code) and so on.
 var markup = regexp.MustCompile(`\b[A-Z]\(([^)]*)\)`)
 
-// schema is that of the options, and what people should know of it.
+// schema is the schema of the options, and what people should know about it.
 type schema struct {
 	// spec is the schema of the object's spec.
 	spec *yaml.Node
 	// about describes the kind; it may be empty.
 	about string
-	// notes say what could not be said in the schema, and what is better changed.
+	// notes say what the schema cannot express, and what people should change.
 	notes []string
 
 	variable Variable
@@ -29,9 +29,9 @@ type schema struct {
 // Variable returns the variable that a field of a spec becomes.
 type Variable func(field string) string
 
-// newSchema returns the schema of a spec with the options, but for those named in fixed,
-// which watches.yaml sets. Fields have the names that become those of the options; the same
-// ones if variable is nil.
+// newSchema returns the schema of a spec with the options, leaving out those named in fixed,
+// which watches.yaml sets. Fields get the names that variable turns into the options' names; the
+// options' own names if variable is nil.
 func newSchema(options []option, fixed map[string]any, variable Variable) *schema {
 	s := &schema{variable: variable}
 	var free []option
@@ -50,7 +50,7 @@ func (s *schema) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// object is the schema of a dict with options.
+// object returns the schema of a dict with options.
 func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 	properties, required := mapping(), sequence()
 	fields := map[string]string{}
@@ -79,8 +79,8 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 	return node
 }
 
-// field is the name of the field that becomes an option: the one that a CRD has, or that of
-// the variable.
+// field returns the name of the field that becomes an option: the one in an existing CRD, or
+// else the one that variable implies.
 func (s *schema) field(o option) (string, bool) {
 	if o.field != "" {
 		return o.field, true
@@ -88,7 +88,7 @@ func (s *schema) field(o option) (string, bool) {
 	return s.variable.field(o.Name)
 }
 
-// takeFields has options keep the names of the fields that a schema has for them.
+// takeFields makes options keep the field names that a schema has for them.
 func (v Variable) takeFields(options []option, old *yaml.Node) {
 	properties := at(old, "properties")
 	for i := range options {
@@ -110,8 +110,8 @@ func (v Variable) takeFields(options []option, old *yaml.Node) {
 	}
 }
 
-// field is the name of the field that becomes a variable: in camelCase, as is, or
-// none.
+// field returns the name of the field that becomes a variable: in camelCase or unchanged. It
+// returns false if there is none.
 func (v Variable) field(name string) (string, bool) {
 	if v == nil {
 		return name, true
@@ -131,7 +131,7 @@ func (v Variable) field(name string) (string, bool) {
 	return "", false
 }
 
-// property is the schema of one option.
+// property returns the schema of one option.
 func (s *schema) property(o option, path string, listed bool) *yaml.Node {
 	node := s.typed(o, path, listed)
 	text := o.Description
@@ -150,7 +150,7 @@ func (s *schema) property(o option, path string, listed bool) *yaml.Node {
 	return node
 }
 
-// anything is the schema of what may be anything.
+// anything returns a schema that allows any value.
 func anything() *yaml.Node {
 	return mapping("x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
 }
@@ -189,8 +189,8 @@ func (s *schema) typed(o option, path string, listed bool) *yaml.Node {
 	return node
 }
 
-// list is the schema of a list. Where rules apply to its elements, or to what is in them, it
-// is bounded, so that the API server can tell what they cost.
+// list returns the schema of a list. If rules apply to its elements, or to what they contain,
+// its length is limited, so that the API server can compute the cost of the rules.
 func (s *schema) list(o option, path string) *yaml.Node {
 	element := option{Name: o.Name, Type: o.Elements, Options: o.Options, Choices: o.Choices,
 		MutuallyExclusive: o.MutuallyExclusive, RequiredTogether: o.RequiredTogether, RequiredOneOf: o.RequiredOneOf,
@@ -217,7 +217,7 @@ func hasRules(node *yaml.Node) bool {
 	return at(node, validations) != nil || slices.ContainsFunc(node.Content, hasRules)
 }
 
-// choices are the values of an enum, quoted where the type is string.
+// choices returns the values of an enum, quoted if the type is string.
 func (s *schema) choices(o option, path string) *yaml.Node {
 	if len(o.Choices) == 0 {
 		return nil

@@ -16,10 +16,10 @@ import (
 // ErrNoDefaults is wrapped by the error of [ArgumentSpec] about a role without defaults.
 var ErrNoDefaults = errors.New("there are no variables in defaults/main.yml")
 
-// ArgumentSpec is the argument spec of a role, made of its defaults: types are
-// those of the values, descriptions the comments above them. role is the
+// ArgumentSpec returns the argument spec of a role, made from its defaults: types come
+// from the values, descriptions from the comments above them. role is the
 // directory of the role, relative to dir. The error wraps [os.ErrExist] if the
-// role has an argument spec.
+// role already has an argument spec.
 func ArgumentSpec(dir, role string) (File, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) })
 	if there, err := read.options(role, FromArgspec); err == nil {
@@ -56,8 +56,8 @@ func ArgumentSpec(dir, role string) (File, error) {
 	return File{Path: path.Join(filepath.ToSlash(role), "meta/argument_specs.yml"), Text: text.String()}, nil
 }
 
-// elementsOf is the type of all elements of a list; empty if they have none in
-// common.
+// elementsOf returns the type of all elements of a list; empty if they do not
+// have the same type.
 func elementsOf(list *yaml.Node) string {
 	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
 		return ""
@@ -69,7 +69,7 @@ func elementsOf(list *yaml.Node) string {
 	return first
 }
 
-// comment is the text of a comment.
+// comment returns the text of a comment in one line.
 func comment(text string) string {
 	var words []string
 	for line := range strings.Lines(text) {

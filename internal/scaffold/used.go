@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// SpecOption is an option of the argument spec of a role, and where it is.
+// SpecOption is an option in the argument spec of a role, and its place.
 type SpecOption struct {
 	Name, File string
 	Line       int
-	// Unused is true if no file of the role has the name. It is never true for a role that
-	// runs other roles, or that reads variables by names which are expressions.
+	// Unused is true if the name does not occur in any file of the role. It is never true for a role
+	// that runs other roles, or that reads variables whose names are expressions.
 	Unused bool
 }
 
-// SpecOptions are those of a role, none if it has no argument spec. The path of its file
-// begins with the one of the role.
+// SpecOptions returns the options of a role; none if it has no argument spec. The path of the file
+// begins with the path of the role.
 func SpecOptions(role string) ([]SpecOption, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
 	options, err := read.options("", FromArgspec)
@@ -39,16 +39,16 @@ func SpecOptions(role string) ([]SpecOption, error) {
 }
 
 var (
-	// elsewhere is what makes it unknown which variables a role reads.
+	// elsewhere matches code that makes it unknown which variables a role reads.
 	elsewhere = regexp.MustCompile(`\b(include_role|import_role|hostvars|varnames)\b|\bvars\s*\[|['"]vars['"]|(?m)^dependencies:\s*\n\s*-`)
-	// defaultKeys are the variables that a file of defaults sets, which is no use of them.
+	// defaultKeys matches variables that a file of defaults sets; setting is not using.
 	defaultKeys = regexp.MustCompile(`(?m)^[A-Za-z_]\w*:`)
 )
 
-// largestText is how large a file may be that is read.
+// largestText is the size in bytes up to which a file is read.
 const largestText = 1 << 20
 
-// textsOf are the files of a role that may read its variables.
+// textsOf returns the text of a role's files that may read its variables.
 func textsOf(role string) (string, error) {
 	var all strings.Builder
 	err := filepath.WalkDir(role, func(path string, entry fs.DirEntry, err error) error {
@@ -74,7 +74,7 @@ func textsOf(role string) (string, error) {
 		if dir == "defaults" {
 			text = defaultKeys.ReplaceAllString(text, "")
 		}
-		if dir == "meta" { // for its dependencies alone
+		if dir == "meta" { // only for its dependencies
 			text = strings.Join(elsewhere.FindAllString(text, -1), "\n")
 		}
 		all.WriteString(text + "\n")

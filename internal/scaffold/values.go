@@ -10,7 +10,8 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// What is deeper than this, or comes after so many fields, may be anything: references and aliases may repeat without end.
+// Anything deeper than this, or after so many fields, is not described further: references and aliases may repeat without
+// end.
 const (
 	deepest = 20
 	most    = 10_000
@@ -18,13 +19,13 @@ const (
 
 // valuesReader makes a schema of the values of a chart.
 type valuesReader struct {
-	root   *yaml.Node // of values.schema.json
-	fields int        // that it has read
+	root   *yaml.Node // the root of values.schema.json
+	fields int        // how many it has read
 }
 
-// ofValues is the schema of a spec whose fields are the values of a chart: that of values.schema.json, or else one with
-// the types that values.yaml has. Whatever the former does not refuse is allowed, and nothing has a default, so that
-// those of a new version of the chart apply to objects that exist.
+// ofValues returns the schema of a spec whose fields are the values of a chart: made from values.schema.json, or else from
+// the types in values.yaml. It allows what values.schema.json does not refuse, and sets no defaults, so that the defaults
+// of a new version of the chart apply to existing objects.
 func ofValues(values, jsonSchema *yaml.Node) *yaml.Node {
 	r := valuesReader{root: jsonSchema}
 	node := r.convert(jsonSchema, values, deepest)
@@ -41,7 +42,7 @@ func freeObject() *yaml.Node {
 	return mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", yes())
 }
 
-// guess is the schema of what may be in the place of a value. An empty one says nothing about others.
+// guess returns the schema of values that may replace a value. An empty value says nothing about others.
 func (r *valuesReader) guess(value *yaml.Node, path string, depth int) *yaml.Node {
 	if value != nil && value.Kind == yaml.AliasNode {
 		value = value.Alias
@@ -85,12 +86,12 @@ func (r *valuesReader) guess(value *yaml.Node, path string, depth int) *yaml.Nod
 	return mapping("type", scalar("string"))
 }
 
-// isEmpty tells whether a value says nothing about others that may be in its place.
+// isEmpty tells whether a value says nothing about other values that may replace it.
 func isEmpty(value *yaml.Node) bool {
 	return value == nil || value.Tag == "!!null" || value.Value == "" && len(value.Content) == 0
 }
 
-// described puts the description in front, with a default that is short.
+// described puts the description first, with the default if that is short.
 func described(node *yaml.Node, about string, value *yaml.Node) *yaml.Node {
 	const long = 80
 	if value != nil && value.Kind == yaml.ScalarNode && value.Tag != "!!null" && value.Value != "" && len(value.Value) <= long && !strings.Contains(value.Value, "\n") {
@@ -102,10 +103,10 @@ func described(node *yaml.Node, about string, value *yaml.Node) *yaml.Node {
 	return node
 }
 
-// param matches the lines of comments of which many charts make their README.
+// param matches the comment lines from which many charts generate their README.
 var param = regexp.MustCompile(`^#*\s*@(?:param\s+(\S+)(?:\s+\[[^\]]*\])?\s+(.*)|\w+.*)$`)
 
-// valueComment is what a comment says of the field; empty if it is too long to be about it.
+// valueComment returns what a comment says about the field; empty if it is too long to be about it.
 func valueComment(text, field string) string {
 	if at := strings.LastIndex(text, "\n\n"); at >= 0 && !strings.Contains(text, "@param") {
 		text = text[at+2:] // what is above an empty line is about something else
@@ -128,7 +129,7 @@ func valueComment(text, field string) string {
 	return about
 }
 
-// copied are the keys of a JSON schema that mean the same in a CRD, by type.
+// copied returns the keys of a JSON schema of a type that mean the same in a CRD.
 func copied(kind string) []string {
 	switch kind {
 	case "string":
@@ -145,8 +146,8 @@ func copied(kind string) []string {
 	return nil
 }
 
-// convert is the structural schema of a JSON schema. What a CRD cannot say in its place is left to Helm, which
-// checks the values again: anyOf, if, patternProperties and such. value is what values.yaml has in its place.
+// convert returns the structural schema of a JSON schema. What a CRD cannot express is left to Helm, which
+// checks the values again: anyOf, if, patternProperties and the like. value is the default in values.yaml.
 func (r *valuesReader) convert(from, value *yaml.Node, depth int) *yaml.Node {
 	for ref := at(from, "$ref"); ref != nil; ref = at(from, "$ref") {
 		if from = r.find(ref.Value); from == nil || depth == 0 {
@@ -197,7 +198,7 @@ func (r *valuesReader) convert(from, value *yaml.Node, depth int) *yaml.Node {
 	return described(node, strings.Join(strings.Fields(about), " "), value)
 }
 
-// object adds what is in an object. A field is required only if the chart has no value for it.
+// object adds the fields of an object. A field is required only if the chart has no value for it.
 func (r *valuesReader) object(node, from, value *yaml.Node, depth int) {
 	properties, required := mapping(), sequence()
 	for name, p := range content.Pairs(at(from, "properties")) {
@@ -224,7 +225,7 @@ func (r *valuesReader) object(node, from, value *yaml.Node, depth int) {
 	}
 }
 
-// find is what a reference in the same file names; nil for others.
+// find returns the target of a reference within the file; nil for other references.
 func (r *valuesReader) find(ref string) *yaml.Node {
 	if ref == "#" {
 		return r.root
@@ -240,7 +241,7 @@ func (r *valuesReader) find(ref string) *yaml.Node {
 	return node
 }
 
-// typesOf is the type; empty for any, and for several that a CRD cannot name.
+// typesOf returns the type; empty for any type, and for several that a CRD cannot express.
 func typesOf(node *yaml.Node) (kind string, nullable bool) {
 	if node == nil {
 		return "", false
@@ -262,7 +263,7 @@ func typesOf(node *yaml.Node) (kind string, nullable bool) {
 	return all[0], nullable
 }
 
-// means tells whether a limit is one that an API server takes.
+// means tells whether the API server accepts a limit.
 func means(key string, n *yaml.Node, kind string) bool {
 	switch key {
 	case "pattern":

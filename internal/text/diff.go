@@ -6,8 +6,8 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 )
 
-// Diff is what makes a text another one, as a unified diff with the names before and
-// after. It is empty where only the line feed at the end is missing in one of them.
+// Diff returns the changes from one text to another as a unified diff, with their names. It is
+// empty if only the line feed at the end of one of them is missing.
 func Diff(fromName, toName, from, to string) string {
 	// The writer is a buffer: there is no error.
 	diff, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
@@ -16,5 +16,5 @@ func Diff(fromName, toName, from, to string) string {
 	return diff
 }
 
-// lines are those of a text, each with a line feed.
+// lines returns the lines of a text, each with a line feed.
 func lines(text string) []string { return difflib.SplitLines(strings.TrimSuffix(text, "\n")) }

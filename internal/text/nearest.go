@@ -6,7 +6,7 @@ import "strings"
 // nothing if none is close.
 func Nearest(word string, known []string) string {
 	if len(word) > 64 {
-		return "" // no typing error
+		return "" // not a typing error
 	}
 	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, k := range known {

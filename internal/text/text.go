@@ -1,5 +1,5 @@
 // Package text makes text from outside fit for display: without sequences that a
-// terminal interprets, bounded, and in whole characters.
+// terminal interprets, limited in length, and in whole characters.
 //
 // It imports no other package of Rolewright.
 package text
@@ -12,7 +12,7 @@ import (
 
 const ellipsis = "…"
 
-// Cut returns the beginning of s in at most limit bytes, without cutting a
+// Cut returns the beginning of s, at most limit bytes, without splitting a
 // character.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
@@ -25,7 +25,7 @@ func Cut(s string, limit int) string {
 	return s[:end]
 }
 
-// Clip is [Cut] that marks the cut with an ellipsis, which counts towards limit.
+// Clip is like [Cut], but marks the cut with an ellipsis, which counts towards limit.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -33,8 +33,8 @@ func Clip(s string, limit int) string {
 	return strings.TrimRight(Cut(s, limit-len(ellipsis)), " \n\t") + ellipsis
 }
 
-// LastLines is the end of s in at most limit bytes, from the beginning of a line
-// where possible.
+// LastLines returns the end of s, at most limit bytes, from the beginning of a line
+// if possible.
 func LastLines(s string, limit int) string {
 	s = strings.TrimSpace(s)
 	if len(s) <= limit {
@@ -48,15 +48,15 @@ func LastLines(s string, limit int) string {
 }
 
 // Plain returns s as valid UTF-8 without escape sequences, control characters
-// and characters that change the direction of the text after them. Newlines and
+// and characters that change the direction of text. Newlines and
 // tabs stay.
 func Plain(s string) string { return clean(s, escapeLen) }
 
 // OneLine is [Plain] with one blank for each run of white space.
 func OneLine(s string) string { return strings.Join(strings.Fields(Plain(s)), " ") }
 
-// Uncoloured is [Plain] that removes, of escape sequences, only control sequences
-// such as colours: of the others it removes just the escape character. It hides
+// Uncoloured is like [Plain], but of escape sequences it only removes control sequences
+// such as colours; of others it removes just the escape character. So it hides
 // nothing that the search for secret values has seen.
 func Uncoloured(s string) string { return clean(s, ControlSequenceLen) }
 
@@ -81,7 +81,7 @@ func clean(s string, escaped func(string) int) string {
 	return b.String()
 }
 
-// Unwanted reports whether [Plain] leaves a character out.
+// Unwanted reports whether [Plain] removes a character.
 func Unwanted(r rune) bool {
 	switch {
 	case r == '\n', r == '\t':
@@ -92,8 +92,8 @@ func Unwanted(r rune) bool {
 	return unicode.IsControl(r)
 }
 
-// ControlSequenceLen is the length of the control sequence that s begins with:
-// ESC [, parameters and one final byte. It is 1 for any other escape character.
+// ControlSequenceLen returns the length of the control sequence that s begins with:
+// ESC [, parameters and one final byte. It returns 1 for any other escape character.
 func ControlSequenceLen(s string) int {
 	if len(s) < 2 || s[1] != '[' {
 		return 1
@@ -108,7 +108,7 @@ func ControlSequenceLen(s string) int {
 	return i
 }
 
-// escapeLen is the length of the escape sequence that s begins with.
+// escapeLen returns the length of the escape sequence that s begins with.
 func escapeLen(s string) int {
 	if len(s) < 2 {
 		return 1
@@ -129,7 +129,7 @@ func escapeLen(s string) int {
 	return 1
 }
 
-// ShellWord is a word for a shell, quoted where it has to be.
+// ShellWord returns a word for a shell, quoted if necessary.
 func ShellWord(word string) string {
 	if strings.IndexFunc(word, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./=:", r)

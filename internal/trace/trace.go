@@ -1,11 +1,11 @@
 // Package trace sends a trace of each run to an OpenTelemetry collector: a span for the
-// run, one for each of its phases, tasks, and writes to the cluster. Spans are named by the
-// conventions for CI/CD, https://opentelemetry.io/docs/specs/semconv/cicd/cicd-spans/, and
-// tasks by those of the callback community.general.opentelemetry as well.
+// run, and one for each of its phases, tasks, and writes to the cluster. Spans have names by the
+// conventions for CI/CD, https://opentelemetry.io/docs/specs/semconv/cicd/cicd-spans/; spans of
+// tasks also follow the callback community.general.opentelemetry.
 //
-// It is set up by the variables of OpenTelemetry alone,
+// It is configured by the variables of OpenTelemetry alone,
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/, and off
-// without an endpoint. Spans are sent in the background; what cannot be sent is dropped.
+// without an endpoint. Spans are sent in the background; spans that cannot be sent are dropped.
 package trace
 
 import (
@@ -38,10 +38,10 @@ type Tracer struct {
 	tracer   oteltrace.Tracer
 }
 
-// FromEnvironment returns the tracer that the OTEL_* variables ask for, nil if they name no
-// endpoint for traces. version is the operator's. An error says which variable is wrong. It
-// sets what the SDK does with its errors, which is the same for the whole process: log gets
-// one a minute.
+// FromEnvironment returns the tracer that the OTEL_* variables ask for; nil if they name no
+// endpoint for traces. version is the operator's. The error says which variable is wrong. It
+// also sets the SDK's error handler, which is global to the process: log gets at most one
+// error a minute.
 func FromEnvironment(ctx context.Context, getenv func(string) string, version string, log logr.Logger) (*Tracer, error) {
 	if !Wanted(getenv) {
 		return nil, nil // most operators trace nothing
@@ -61,7 +61,7 @@ func FromEnvironment(ctx context.Context, getenv func(string) string, version st
 
 // newTracer returns a tracer that sends spans to exporter.
 func newTracer(ctx context.Context, exporter sdktrace.SpanExporter, version string) (*Tracer, error) {
-	// What the environment says of the service comes last: it counts.
+	// The environment's attributes come last, because the last value wins.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
 		resource.WithAttributes(semconv.ServiceName("rolewright"), semconv.ServiceVersion(version)), resource.WithFromEnv())
 	if err != nil {
@@ -101,7 +101,7 @@ func newExporter(ctx context.Context, getenv func(string) string) (sdktrace.Span
 	return exporter, nil
 }
 
-// Serve waits for the end of ctx, and then sends what is not sent yet, for a few seconds.
+// Serve waits for the end of ctx, and then spends up to a few seconds on sending the remaining spans.
 func (t *Tracer) Serve(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -110,11 +110,11 @@ func (t *Tracer) Serve(ctx context.Context) error {
 	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // spans that a dead collector does not get are no reason to fail
+	_ = t.provider.Shutdown(ctx) // spans that cannot be delivered are no reason to fail
 	return nil
 }
 
-// Begin implements [history.Observer]. The trace of a run is one of its own, whatever the
+// Begin implements [history.Observer]. Each run has a trace of its own, whatever the
 // environment of the operator says.
 func (t *Tracer) Begin(run *history.Run) history.Observed {
 	from := run.Due
@@ -148,15 +148,15 @@ func (t *Tracer) Begin(run *history.Run) history.Observed {
 	return observed
 }
 
-// Run is the trace of a run. Its methods are not called at the same time.
+// Run is the trace of a run. Its methods are not safe for concurrent use.
 type Run struct {
 	tracer oteltrace.Tracer
-	ctx    context.Context // it is how a span is the parent of others
+	ctx    context.Context // makes a span the parent of others
 	root   oteltrace.Span
-	// executing is the span below which tasks stand, nil for a run that Ansible has not begun.
+	// executing is the parent span of tasks; nil for a run that Ansible has not begun.
 	executing oteltrace.Span
 	tasks     context.Context // as above
-	// writes are those of the task that runs.
+	// writes are the writes of the current task.
 	writes []history.Write
 }
 
@@ -165,7 +165,7 @@ func (r *Run) phase(name string, from, to time.Time) {
 	span.End(oteltrace.WithTimestamp(to))
 }
 
-// Parent is the variable TRACEPARENT for what the run starts,
+// Parent returns the value of TRACEPARENT for the processes that the run starts,
 // https://www.w3.org/TR/trace-context/#traceparent-header.
 func (r *Run) Parent() string {
 	carrier := propagation.MapCarrier{}
@@ -186,7 +186,7 @@ func (r *Run) Task(task history.Task) {
 		attribute.String("ansible.task.result", task.Outcome), attribute.String("ansible.task.host.name", task.Host),
 		attribute.String("ansible.role", task.Role), attribute.String("code.file.path", task.Path), attribute.Int("ansible.task.items", task.Items),
 	))
-	// Parallel hosts share the writes; those before the task are of one that was not seen to end.
+	// Parallel hosts share the writes. Writes before the task belong to a task whose end was not seen.
 	kept := r.writes[:0]
 	for _, w := range r.writes {
 		if w.At.Before(from) || w.At.After(task.Finished) {
@@ -231,7 +231,7 @@ func (r *Run) write(ctx context.Context, w history.Write) {
 }
 
 // End implements [history.Observed]. A run without a result goes on without this process: its
-// spans end now, and do not say how it has ended.
+// spans end now, and do not say how the run has ended.
 func (r *Run) End(run history.Run) {
 	for _, w := range r.writes {
 		r.write(r.tasks, w)
@@ -252,7 +252,7 @@ func (r *Run) End(run history.Run) {
 	r.root.End(oteltrace.WithTimestamp(run.Finished))
 }
 
-// conclude says how the run has ended.
+// conclude records how the run has ended.
 func (r *Run) conclude(run history.Run) {
 	result := runResult(run)
 	r.root.SetAttributes(attribute.String("cicd.pipeline.result", result))

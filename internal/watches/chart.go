@@ -15,58 +15,58 @@ import (
 
 // Chart is a Helm chart that is released for each object.
 type Chart struct {
-	// Dir is its directory; absolute.
+	// Dir is the chart's directory; absolute.
 	Dir string
 	// OverrideValues are values by their paths, as helm --set-string takes them.
 	OverrideValues map[string]string `json:",omitempty"`
-	// Values stand below the spec of the object, ValuesOverride above it.
+	// Values have less precedence than the object's spec, ValuesOverride more.
 	Values, ValuesOverride map[string]any `json:",omitempty"`
-	// DryRunOption is "client" where templates may not look into the cluster.
+	// DryRunOption is "client" if templates may not look into the cluster.
 	DryRunOption string `json:",omitempty"`
-	// Wait has runs wait until what they have made is ready.
+	// Wait makes runs wait until the objects that they have made are ready.
 	Wait bool `json:",omitempty"`
-	// CRDs says what becomes of the definitions in crds/.
+	// CRDs says what happens to the definitions in crds/.
 	CRDs CRDs
 	// MaxHistory is how many revisions are kept; 0 keeps all.
 	MaxHistory int
-	// TakeOwnership lets the first revision take over objects of no release, or another.
+	// TakeOwnership lets the first revision take over objects that belong to no release, or to another one.
 	TakeOwnership bool `json:",omitempty"`
-	// ExposeManifest has the status show the values of Secrets.
+	// ExposeManifest makes the status show the values of Secrets.
 	ExposeManifest bool `json:",omitempty"`
-	// Test has runs call the tests of the chart once what they have made is ready.
+	// Test makes runs call the tests of the chart once the objects that they have made are ready.
 	Test bool `json:",omitempty"`
 }
 
-// CRDs says what becomes of the definitions in crds/ of a chart.
+// CRDs says what happens to the definitions in crds/ of a chart.
 type CRDs string
 
-// What becomes of them.
+// The values of CRDs.
 const (
-	// CRDsCreate: those that are missing are made with the first revision.
+	// CRDsCreate: missing definitions are created with the first revision.
 	CRDsCreate CRDs = "create"
-	// CRDsApply: all are made as the chart has them, in each run.
+	// CRDsApply: all definitions are applied in the chart's version, in each run.
 	CRDsApply CRDs = "apply"
-	// CRDsSkip: none is made.
+	// CRDsSkip: no definition is created.
 	CRDsSkip CRDs = "skip"
 )
 
 // ChartProgram is the program that runs charts.
 const ChartProgram = "rolewright-helm"
 
-// The finalizers of objects of charts: helm-operator's, and the one that it had before.
+// The finalizers of objects with charts: helm-operator's, and the one that helm-operator used before.
 const (
 	ChartFinalizer       = "helm.sdk.operatorframework.io/uninstall-release"
 	formerChartFinalizer = "uninstall-helm-release"
 )
 
-// Defaults of watches with a chart that are others than those of roles.
+// Defaults of watches with a chart that differ from those of roles.
 const (
 	defaultChartPeriod  = time.Minute
 	defaultChartTimeout = 5 * time.Minute
 	// Each failed upgrade changes the workloads twice: there and back.
 	defaultChartRetryMax = 15 * time.Minute
 	defaultMaxHistory    = 10
-	// chartGrace is for Helm to record what was cut short.
+	// chartGrace is the time for Helm to record what was interrupted.
 	chartGrace = 20 * time.Second
 )
 
@@ -142,7 +142,7 @@ func expandValue(text string) (string, error) {
 	return out.String(), nil
 }
 
-// setValuesFrom reads where further values come from.
+// setValuesFrom reads the sources of further values.
 func setValuesFrom(c *decoding, e *entry, a at) {
 	fields := varsFromFields()
 	for i := range fields {
@@ -154,7 +154,7 @@ func setValuesFrom(c *decoding, e *entry, a at) {
 	c.readVarsFrom(e, a, fields)
 }
 
-// chartOf makes of a chart what runs for the objects: the built-in command.
+// chartOf turns a chart into what runs for the objects: the built-in command.
 func (c *decoding) chartOf(e *entry) {
 	given := func(key string) bool { _, is := e.keys[key]; return is }
 	w := &e.watch
@@ -200,7 +200,7 @@ func (c *decoding) chartOf(e *entry) {
 	}
 }
 
-// checkChart tells whether there is a chart in a directory.
+// checkChart tells whether a directory contains a chart.
 func (c *decoding) checkChart(a at, dir string) bool {
 	invalid := "invalid chart directory " + dir + ": "
 	const hint = "name the directory that has Chart.yaml; unpack an archive first (tar xzf)"
@@ -226,8 +226,8 @@ func (c *decoding) checkChart(a at, dir string) bool {
 	return true
 }
 
-// ChartProgramIn is the program that runs charts: the one beside this program, else the first in a list of
-// directories, as PATH has them; empty if there is none.
+// ChartProgramIn returns the path of the program that runs charts: the one beside this program, or else the first in a list
+// of directories in the format of PATH; empty if there is none.
 func ChartProgramIn(path string) string {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), ChartProgram)

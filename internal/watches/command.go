@@ -18,32 +18,31 @@ import (
 type Command struct {
 	// Path is the absolute path of the executable.
 	Path string
-	// Args are its arguments without the name, as they are written.
+	// Args are its arguments as written, without the executable.
 	Args []string
-	// Dir is the working directory: that of the watches file. Absolute.
+	// Dir is the working directory: the directory of the watches file. Absolute.
 	Dir string
-	// InheritEnv are the variables of the operator that it gets beside the usual ones.
+	// InheritEnv are the operator's variables that it gets in addition to the usual ones.
 	InheritEnv []string `json:",omitempty"`
-	// Env are variables with values that are taken as they are. They take the place of
-	// inherited ones.
+	// Env are variables with literal values. They replace inherited ones.
 	Env map[string]string `json:",omitempty"`
-	// RequireResult has a run without a result fail.
+	// RequireResult makes a run without a result fail.
 	RequireResult bool `json:",omitempty"`
-	// Stop says how it is stopped. It is no input of runs.
+	// Stop says how the command is stopped. It is not an input of runs.
 	Stop Stop `json:"-"`
-	// Chart is what the built-in command for charts is for; nil for all others.
+	// Chart is the chart that the built-in command for charts runs; nil for all other commands.
 	Chart *Chart `json:",omitempty"`
 }
 
 // Stop says how a command is stopped.
 type Stop struct {
-	// Signal is the name of the signal that its processes get; SIGTERM where it is empty.
+	// Signal is the name of the signal that the command's processes get; empty for SIGTERM.
 	Signal string
-	// Grace is the time between that and SIGKILL.
+	// Grace is the time between that signal and SIGKILL.
 	Grace time.Duration
 }
 
-// The grace of a command where the watch says nothing, and the longest.
+// The default grace of a command, and the longest.
 const (
 	defaultGrace = 5 * time.Second
 	maxGrace     = 10 * time.Minute
@@ -65,7 +64,7 @@ func stopFields() []field[Stop] {
 	}
 }
 
-// Files are the absolute paths of the executable, of the files that its arguments name, and of its chart.
+// Files returns the absolute paths of the executable, of the files that its arguments name, and of its chart.
 func (c *Command) Files() []string {
 	files := []string{c.Path}
 	if c.Chart != nil {
@@ -99,7 +98,7 @@ func setCommand[T any](of func(*T) *[]string) func(*decoding, *T, at) {
 	}
 }
 
-// setInheritEnv reads names of variables.
+// setInheritEnv reads names of environment variables.
 func setInheritEnv(c *decoding, e *entry, a at) {
 	c.elements(a, func(element at) {
 		if name, ok := c.string(element); ok && c.mayBeSet(element, name) {
@@ -108,7 +107,7 @@ func setInheritEnv(c *decoding, e *entry, a at) {
 	})
 }
 
-// setEnv reads variables with their values, which nothing is applied to.
+// setEnv reads environment variables with their values, which are taken literally.
 func setEnv(c *decoding, e *entry, a at) {
 	if a.node.Kind != yaml.MappingNode {
 		c.mismatch(a, typeMap)
@@ -129,8 +128,8 @@ func setEnv(c *decoding, e *entry, a at) {
 	}
 }
 
-// mayBeSet reports names that are none of a variable, and those that say where a run is,
-// which are its own.
+// mayBeSet reports names that no variable can have, and names of variables that each run
+// has with values of its own.
 func (c *decoding) mayBeSet(a at, name string) bool {
 	switch {
 	case !variableName.MatchString(name):
@@ -145,10 +144,10 @@ func (c *decoding) mayBeSet(a at, name string) bool {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// commandOf finds the executable of a command; nil if it cannot be used, which is reported.
+// commandOf finds the executable of a command. It returns nil if the executable cannot be used, which is reported.
 func (c *decoding) commandOf(k mapping, settings Command) *Command {
 	if len(k.command) == 0 || k.command[0] == "" {
-		return nil // which is reported
+		return nil // which has been reported
 	}
 	settings.Path, settings.Args, settings.Dir = k.command[0], k.command[1:], c.directory()
 	return c.checkCommand(k.keys["command"], &settings)
@@ -185,7 +184,7 @@ func (c *decoding) checkCommand(a at, command *Command) *Command {
 	return nil
 }
 
-// inPath is the absolute path of a program in the directories of PATH; empty if there is none.
+// inPath returns the absolute path of a program in the directories of PATH; empty if there is none.
 func inPath(list, name string) string {
 	for dir := range strings.SplitSeq(list, ":") {
 		path := filepath.Join(dir, name)
@@ -199,7 +198,7 @@ func inPath(list, name string) string {
 	return ""
 }
 
-// executorOfCommand has runs of a command be made as Jobs where the watch itself says so: the
+// executorOfCommand lets runs of a command be Jobs only if the watch itself says so: the
 // defaults are for Ansible.
 func (c *decoding) executorOfCommand(e *entry) {
 	a, given := e.keys["executor"]

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// content finds the role or playbook that is named. One that cannot be found is
-// reported with the given severity, and returned too.
+// content finds the role or playbook that is named. If it cannot be found, it is
+// reported with the given severity, and returned all the same.
 func (c *decoding) content(k mapping, severity Severity) Content {
 	switch {
 	case k.playbook != "":
@@ -55,7 +55,7 @@ func (c *decoding) checkPlaybook(a at, path string, severity Severity) {
 	_ = f.Close() // opened only to see whether that is allowed
 }
 
-// stat looks at a path. It reports one that cannot be found and returns nil.
+// stat returns what a path is. If the path cannot be found, it reports that and returns nil.
 func (c *decoding) stat(a at, what, path, searched string, severity Severity) fs.FileInfo {
 	info, err := os.Stat(absolute(c.opts.Dir, path))
 	what += " was not found"
@@ -72,7 +72,7 @@ func (c *decoding) stat(a at, what, path, searched string, severity Severity) fs
 	return nil
 }
 
-// cause is the error without the path, which the message names already.
+// cause returns the error without the path, which the message contains already.
 func cause(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -81,8 +81,8 @@ func cause(err error) error {
 	return err
 }
 
-// findRole returns the first place where the role is, or the role as written if
-// it is in none.
+// findRole returns the first place where the role exists, or the role as written if
+// it exists in none.
 func (c *decoding) findRole(role string) (path string, tried []string) {
 	tried = c.rolePlaces(role)
 	for _, p := range tried {
@@ -96,8 +96,8 @@ func (c *decoding) findRole(role string) (path string, tried []string) {
 	return role, tried
 }
 
-// rolePlaces lists where a role may be, in order. Entries of the search paths
-// that are relative stay so.
+// rolePlaces lists where a role may be, in order. Relative entries of the search
+// paths stay relative.
 func (c *decoding) rolePlaces(role string) []string {
 	if filepath.IsAbs(role) {
 		return []string{role}
@@ -116,7 +116,7 @@ func (c *decoding) rolePlaces(role string) []string {
 	return append(places, filepath.Join(c.opts.Dir, "roles", role))
 }
 
-// collectionsPath is where collections are searched: the value of the variable, or
+// collectionsPath returns where collections are searched for: the value of the variable, or
 // else Ansible's default places.
 func (c *decoding) collectionsPath() []string {
 	if path := c.env("ANSIBLE_COLLECTIONS_PATH"); path != "" {
@@ -129,7 +129,7 @@ func (c *decoding) collectionsPath() []string {
 	return dirs
 }
 
-// env is a variable's value; an empty one counts as none.
+// env returns a variable's value; empty if it is not set.
 func (c *decoding) env(name string) string {
 	value, _ := c.opts.LookupEnv(name)
 	return value

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Conversion says where the fields of another version are in the version of the watch. All
-// others are in the same place.
+// Conversion says where fields of another version are in the version of the watch. Fields
+// that it does not mention are in the same place.
 type Conversion struct {
 	// From is the other version.
 	From string
-	// Moves are the fields that are in another place. They do not collide.
+	// Moves are the fields that are in different places. They do not collide.
 	Moves []Move
 }
 
@@ -22,7 +22,7 @@ type Conversion struct {
 // of the two is empty for a field that only one version has.
 type Move struct{ From, To string }
 
-// maxMoves bounds the moves of a conversion. Each is made for each object that is read.
+// maxMoves bounds the moves of a conversion. Each move is made for each object that is read.
 const maxMoves = 128
 
 func conversionFields() []field[Conversion] {
@@ -95,7 +95,7 @@ func setMoves(c *decoding, v *Conversion, a at) {
 		_, to := keys["to"]
 		switch {
 		case keys == nil || from && m.From == "" || to && m.To == "":
-			return // which is reported
+			return // which has been reported
 		case !from && !to:
 			c.error(element, "a move must have from, to or both", "write where the field is in the one and the other version")
 			return
@@ -118,12 +118,12 @@ func setMoves(c *decoding, v *Conversion, a at) {
 	})
 }
 
-// within tells whether a path is that of a field, or of one below it.
+// within tells whether a path names a field, or something below it.
 func within(path, field string) bool {
 	return path != "" && field != "" && strings.HasPrefix(path+".", field+".")
 }
 
-// checkConversions reports a kind that several watches convert: the API server asks once.
+// checkConversions reports a kind that several watches convert: the API server asks only one.
 func (c *decoding) checkConversions(entries []*entry) {
 	first := map[schema.GroupKind]*entry{}
 	for _, e := range entries {

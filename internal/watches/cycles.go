@@ -14,9 +14,9 @@ type start struct {
 	trigger bool
 }
 
-// checkCycles warns of watches that start runs of each other by a trigger. Of references
-// alone it does not: an object that names another one starts no others, and a status that a
-// run writes does not count.
+// checkCycles warns of watches that start runs of each other by a trigger. It does not warn
+// of references alone: an object that names another one starts no runs of others, and a
+// status that a run writes is ignored.
 func (c *decoding) checkCycles(entries []*entry) {
 	by := map[schema.GroupKind][]start{}
 	for _, e := range entries {
@@ -40,7 +40,7 @@ func (c *decoding) checkCycles(entries []*entry) {
 	}
 }
 
-// wayTo is a way from one kind to another, by what starts runs; nil if there is none.
+// wayTo returns a path from one kind to another along the starts; nil if there is none.
 func wayTo(home, from schema.GroupKind, by map[schema.GroupKind][]start) []schema.GroupKind {
 	seen := map[schema.GroupKind]bool{}
 	var goOn func(way ...schema.GroupKind) []schema.GroupKind

@@ -13,7 +13,7 @@ import (
 // maxValues bounds what a file expands to through its aliases.
 const maxValues = 100_000
 
-// maxProblems bounds what is reported about a file. No one reads that many.
+// maxProblems bounds how many problems of a file are reported. People read no more.
 const maxProblems = 200
 
 // decoding is one pass over one file.
@@ -107,9 +107,9 @@ func (c *decoding) warning() Severity {
 	return Warning
 }
 
-// plain is a tree without aliases and merge keys, in which every key is a string
-// and stands once. It reports what cannot become so and leaves it out; false if
-// that is all of it.
+// plain returns a tree without aliases and merge keys, in which every key is a string
+// and unique. It reports and leaves out what does not fit; it returns false if that
+// is everything.
 func (c *decoding) plain(a at) (at, bool) {
 	nothing := at{node: &yaml.Node{Kind: yaml.ScalarNode, Line: a.node.Line, Column: a.node.Column}, path: a.path}
 	c.values++
@@ -237,7 +237,7 @@ func (c *decoding) keyText(a at) (string, bool) {
 
 // value converts a plain node to the value that encoding/json would decode, except
 // that integers stay integers: nil, bool, int64, uint64, float64, string, []any or
-// map[string]any. It returns false after it has reported why.
+// map[string]any. If it returns false, it has reported why.
 func (c *decoding) value(a at) (result any, ok bool) {
 	ok = true
 	switch a.node.Kind {

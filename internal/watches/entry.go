@@ -23,7 +23,7 @@ type mapping struct {
 	handler        string
 }
 
-// varsFromKey is the key that Watch.VarsFrom is of.
+// varsFromKey returns the key that sets Watch.VarsFrom.
 func (e *entry) varsFromKey() string {
 	if _, chart := e.keys["chart"]; chart {
 		return "valuesFrom"
@@ -31,14 +31,14 @@ func (e *entry) varsFromKey() string {
 	return "varsFrom"
 }
 
-// entry is a watch while it is read.
+// entry is a watch while it is being read.
 type entry struct {
 	mapping
 	watch     Watch
 	finalizer *finalizer
-	// check is what is run where a run only checks; without keys if the watch says nothing.
+	// check is what runs that only check execute; it has no keys if the watch does not say.
 	check mapping
-	// settings are those of all its commands, which have no executable here.
+	// settings are common to all commands of the watch. They have no executable here.
 	settings   Command
 	secrets    []VarsFrom
 	chart      Chart
@@ -53,9 +53,9 @@ type finalizer struct {
 	Finalizer
 }
 
-// entry reads one watch; nil if it is not a mapping.
+// entry reads one watch. It returns nil if it is not a mapping.
 func (c *decoding) entry(a at) *entry {
-	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
+	if isNull(a.node) { // an empty mapping, as in ansible-operator
 		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
 	}
 	e := &entry{mapping: mapping{at: a}, settings: Command{Stop: Stop{Grace: defaultGrace}}, chart: Chart{CRDs: CRDsCreate, MaxHistory: defaultMaxHistory}, watch: Watch{
@@ -93,7 +93,7 @@ func (c *decoding) entry(a at) *entry {
 	return e
 }
 
-// contentOf says what the watch and its finalizer run.
+// contentOf determines what the watch and its finalizer run.
 func (c *decoding) contentOf(e *entry) {
 	runs := "role"
 	for _, key := range []string{"command", "handler", "chart"} {
@@ -112,7 +112,7 @@ func (c *decoding) contentOf(e *entry) {
 	case "command":
 		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.settings)}
 		e.watch.CheckCommand = c.commandOf(e.check, e.settings)
-		e.watch.VarsFrom = e.secrets // of varsFrom itself there is nothing
+		e.watch.VarsFrom = e.secrets // a command has no varsFrom of its own
 		c.executorOfCommand(e)
 	default:
 		c.refuse(runs, e.check)
@@ -126,7 +126,7 @@ func (c *decoding) contentOf(e *entry) {
 	}
 }
 
-// onlyFor are the keys that are for some watches only, with what those run.
+// onlyFor returns the keys that only some watches may have, with what those watches run.
 func onlyFor() map[string]string {
 	const role, command = "a role or playbook", "a command"
 	keys := map[string]string{
@@ -141,7 +141,7 @@ func onlyFor() map[string]string {
 	return keys
 }
 
-// refuse reports the keys of a watch, or of a part of it, that are not for what it runs.
+// refuse reports the keys of a watch, or of a part of it, that do not fit what the watch runs.
 func (c *decoding) refuse(runs string, m mapping) {
 	hints := map[string]string{
 		"role": "remove it", "role env": "remove it: roles and playbooks have the operator's environment", "role secrets": "use varsFrom, which makes variables of them",
@@ -157,7 +157,7 @@ func (c *decoding) refuse(runs string, m mapping) {
 	}
 }
 
-// checkKind checks what is watched.
+// checkKind checks the watched kind.
 func (c *decoding) checkKind(e *entry) {
 	kind := e.watch.GVK
 	invalid := "invalid GVK: " + kind.String() + ": "
@@ -174,7 +174,7 @@ func (c *decoding) checkKind(e *entry) {
 	}
 }
 
-// value is the place of a key's value, or of the mapping that lacks the key.
+// value returns the place of a key's value, or of the mapping that lacks the key.
 func (m mapping) value(key string) at {
 	if a, given := m.keys[key]; given {
 		return a
@@ -230,8 +230,8 @@ func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 	case f.playbook == "" && f.role == "":
 		f.Content = e.watch.Content
 	default:
-		// ansible-operator does not look at the path then, so that existing
-		// files keep loading; the run will fail.
+		// ansible-operator does not check the path in this case, so files that have worked
+		// so far keep loading; the run will fail.
 		f.Content = c.content(f.mapping, c.warning())
 	}
 	return &f.Finalizer
@@ -272,7 +272,7 @@ func setBlacklist(c *decoding, e *entry, a at) {
 	})
 }
 
-// elements calls read for each element of a list. It reports a value that is no
+// elements calls read for each element of a list. It reports a value that is not a
 // list.
 func (c *decoding) elements(a at, read func(at)) {
 	if a.node.Kind != yaml.SequenceNode {
@@ -300,7 +300,7 @@ func setSecretVars(c *decoding, e *entry, a at) {
 	})
 }
 
-// word reads one of the words that are allowed.
+// word reads one of the allowed words.
 func word[E any, T ~string](what string, of func(*E) *T, allowed ...T) func(*decoding, *E, at) {
 	return func(c *decoding, into *E, a at) {
 		if a.node.Kind != yaml.ScalarNode {

@@ -8,7 +8,7 @@ type replacement struct {
 	rawFrom, rawTo int
 	// from and to enclose the replacement in the expanded text.
 	from, to int
-	// name is the variable's; empty where a malformed reference was removed.
+	// name is the variable's name; empty if a malformed reference was removed.
 	name string
 	// defined reports whether the variable is set.
 	defined bool

@@ -6,15 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Hooks is Go code around the runs of a watch; fields that are nil do nothing. None may change
-// the object, which it gets as a copy.
+// Hooks is Go code around the runs of a watch; fields that are nil do nothing. No hook may change
+// the object; it gets a copy.
 type Hooks struct {
 	// Vars returns further extra vars of a run.
 	Vars func(ctx context.Context, object *unstructured.Unstructured) (map[string]any, error)
-	// Before is called before a run starts, which an error prevents.
+	// Before is called before a run starts; an error prevents the run.
 	Before func(ctx context.Context, object *unstructured.Unstructured) error
-	// After is called after a run has ended that Before has let start; an error is a failure of
-	// the run.
+	// After is called after the end of a run that Before did not prevent. An error makes the
+	// run fail.
 	After func(ctx context.Context, object *unstructured.Unstructured, end HookEnd) error
 }
 

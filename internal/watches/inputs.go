@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Inputs says what else decides whether a run is due, beside the object, the content
+// Inputs says what decides whether a run is due, in addition to the object, the content
 // and the environment.
 type Inputs struct {
-	// Env are patterns of [path.Match] for names of variables: those that match count,
-	// though they would not by default, and those of a pattern after "-" do not. The
+	// Env are patterns of [path.Match] for names of variables. A variable that matches one is an
+	// input even if it is not by default; one that matches a pattern after "-" is not. The
 	// last pattern that matches wins.
 	Env []string
-	// Files are absolute patterns of [filepath.Match] for files and directories. Those of a
-	// pattern after "-" do not count where the content names them.
+	// Files are absolute patterns of [filepath.Match] for files and directories. A file that
+	// matches a pattern after "-" is no input even if the content names it.
 	Files []string
 }
 

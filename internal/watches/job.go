@@ -10,10 +10,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// JobContainer is the name of the container of a run in a Pod template.
+// JobContainer is the name of the run's container in a Pod template.
 const JobContainer = "run"
 
-// PodTemplate reads a Pod template in JSON; an empty one for none. An error says what is wrong.
+// PodTemplate parses a Pod template in JSON; empty data gives an empty template. The error says what is wrong.
 func PodTemplate(data []byte) (t corev1.PodTemplateSpec, err error) {
 	if len(data) == 0 {
 		return t, nil

@@ -2,8 +2,8 @@ package watches
 
 import "strings"
 
-// JSONSchema is the JSON Schema of a watches file, for editors. It has the keys of
-// [Fields] with their types; what they mean together only [Load] knows.
+// JSONSchema returns the JSON Schema of a watches file, for editors. It has the keys of
+// [Fields] with their types. Only [Load] checks them in combination.
 func JSONSchema() map[string]any {
 	watch := mappingSchema()
 	for _, f := range Fields() {
@@ -37,8 +37,8 @@ func properties(schema map[string]any) map[string]any {
 	return p
 }
 
-// child is the schema of the mapping under a key, or of the items of a list. It
-// replaces the schema that allows anything there.
+// child returns the schema of the mapping under a key, or of the items of a list. It
+// replaces a schema that allows anything there.
 func child(parent map[string]any, name string) map[string]any {
 	name, isList := strings.CutSuffix(name, "[]")
 	value, _ := properties(parent)[name].(map[string]any)
@@ -56,7 +56,7 @@ func child(parent map[string]any, name string) map[string]any {
 	return value
 }
 
-// schema is that of the values of a key.
+// schema returns the schema of the key's values.
 func (f Field) schema() map[string]any {
 	types := map[string]any{
 		typeString: "string", typeBool: "boolean", typeInt: "integer", typeNumber: "number", typeMap: "object", typeList: "array",

@@ -44,7 +44,7 @@ type Defaults struct {
 	MaxConcurrentReconciles int
 	AnsibleVerbosity        int
 	Executor                Executor
-	// ReconcilePeriod is that of watches with a chart; nil for a minute.
+	// ReconcilePeriod is for watches with a chart; nil for a minute.
 	ReconcilePeriod *time.Duration
 }
 
@@ -196,7 +196,7 @@ func (c *decoding) checkReplacements() {
 	}
 }
 
-// directory is that of the watches file. Absolute.
+// directory returns the directory of the watches file. Absolute.
 func (c *decoding) directory() string { return filepath.Dir(absolute(c.opts.Dir, c.file)) }
 
 // absolute joins a relative path to the directory.
@@ -207,7 +207,7 @@ func absolute(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// excerpt is a short single line of a text.
+// excerpt returns the first line of a text, shortened.
 func excerpt(s string) string {
 	line, rest, _ := strings.Cut(s, "\n")
 	if rest != "" {
@@ -216,5 +216,5 @@ func excerpt(s string) string {
 	return text.Clip(line, maxExcerpt)
 }
 
-// maxExcerpt is enough to recognise a line of the file, in bytes.
+// maxExcerpt is the length in bytes; enough to recognise a line of the file.
 const maxExcerpt = 80

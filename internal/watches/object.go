@@ -88,7 +88,7 @@ func (c *decoding) mismatch(a at, want string) {
 	c.error(a, fmt.Sprintf("%s is not %s %s", describeNode(a.node), article, want), hint)
 }
 
-// number gives the value of a numeric scalar.
+// number returns the value of a numeric scalar.
 func number(n *yaml.Node) (float64, bool) {
 	if n.Kind != yaml.ScalarNode {
 		return 0, false
@@ -104,7 +104,7 @@ func number(n *yaml.Node) (float64, bool) {
 	return 0, false
 }
 
-// string reads a string; numbers and booleans are taken as text.
+// string reads a string; it accepts numbers and booleans as text.
 func (c *decoding) string(a at) (string, bool) {
 	if a.node.Kind != yaml.ScalarNode {
 		c.mismatch(a, typeString)
@@ -233,7 +233,7 @@ func setReconcilePeriod(c *decoding, e *entry, a at) {
 	e.watch.ReconcilePeriod = &d
 }
 
-// limit reads a limit of time; 0 is none.
+// limit reads a time limit; 0 means none.
 func limit[T any](where func(*T) *time.Duration) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		d, ok := duration(c, a)

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// checkOverlaps reports watches that see the same objects. Two groups are two kinds. Two
-// versions are one kind with the same objects. Which of several watches runs an object, see
-// [Responsible].
+// checkOverlaps reports watches that match the same objects. The same kind in two groups is
+// two kinds. Two versions of a kind have the same objects. [Responsible] says which of several
+// watches runs an object.
 func (c *decoding) checkOverlaps(entries []*entry) {
 	before := map[schema.GroupKind][]*entry{}
 	for _, e := range entries {
@@ -29,8 +29,8 @@ func (c *decoding) checkOverlaps(entries []*entry) {
 	}
 }
 
-// checkSharedFinalizer warns of a finalizer of an earlier watch of the kind that has the same name
-// and does something else: an object that bears it does not tell which of the two it needs.
+// checkSharedFinalizer warns if an earlier watch of the kind has a finalizer of the same name
+// that does something else: an object with that finalizer does not tell which of the two it needs.
 func (c *decoding) checkSharedFinalizer(e *entry, before []*entry) {
 	is := e.watch.Finalizer
 	if is == nil || is.Name == "" {
@@ -47,8 +47,8 @@ func (c *decoding) checkSharedFinalizer(e *entry, before []*entry) {
 	}
 }
 
-// overlapping is the first of the entries before e, of its kind, that may match what e
-// matches, one of the same version if there is any; nil if there is none.
+// overlapping returns the first of the entries in before that may match objects that e also
+// matches, preferably one of the same version; nil if there is none.
 func overlapping(e *entry, before []*entry) (found *entry) {
 	for _, other := range before {
 		if disjoint(other.watch.Selector, e.watch.Selector) {
@@ -64,7 +64,7 @@ func overlapping(e *entry, before []*entry) (found *entry) {
 	return found
 }
 
-// overlap reports that an entry may match what an earlier one does.
+// overlap reports that an entry may match the same objects as an earlier one.
 func (c *decoding) overlap(e, other *entry) {
 	gvk, line := e.watch.GVK, other.watch.Pos.Line
 	if other.watch.GVK != gvk {
@@ -89,7 +89,7 @@ func selects(e *entry) bool {
 	return len(e.watch.Selector.MatchLabels)+len(e.watch.Selector.MatchExpressions) > 0
 }
 
-// disjoint reports whether no labels match both selectors, as far as one key of them tells.
+// disjoint reports whether no object can match both selectors, as far as a single key shows that.
 func disjoint(a, b metav1.LabelSelector) bool {
 	for _, x := range requirements(a) {
 		for _, y := range requirements(b) {
@@ -101,8 +101,8 @@ func disjoint(a, b metav1.LabelSelector) bool {
 	return false
 }
 
-// requirements are those of a selector; none if it is wrong, which is reported where it
-// stands.
+// requirements returns the requirements of a selector; none if the selector is wrong, which is
+// reported elsewhere.
 func requirements(s metav1.LabelSelector) []labels.Requirement {
 	selector, err := metav1.LabelSelectorAsSelector(&s)
 	if err != nil {
@@ -112,7 +112,7 @@ func requirements(s metav1.LabelSelector) []labels.Requirement {
 	return all
 }
 
-// contradict reports whether y excludes what x wants of the same key.
+// contradict reports whether y excludes what x requires of the same key.
 func contradict(x, y labels.Requirement) bool {
 	switch x.Operator() {
 	case selection.Exists:

@@ -12,7 +12,7 @@ import (
 // maxVerbosity is the highest verbosity that ansible-playbook knows: -vvvvvvv.
 const maxVerbosity = 7
 
-// MostReconciles is how many objects of a kind may run at a time: each has a worker of its own, whether it runs or not.
+// MostReconciles limits how many objects of a kind may run at a time: each has a worker of its own, even if it does not run.
 const MostReconciles = 10_000
 
 // variableFor names the environment variable that sets something for a kind.
@@ -21,7 +21,7 @@ func variableFor(prefix string, kind schema.GroupVersionKind) string {
 	return strings.ToUpper(prefix + "_" + strings.ReplaceAll(kind.Kind+"_"+kind.Group, ".", "_"))
 }
 
-// perKind applies the settings that the environment has for a kind.
+// perKind applies the settings from the environment for a kind.
 func (c *decoding) perKind(e *entry) {
 	a := e.value("kind")
 	name := variableFor("MAX_CONCURRENT_RECONCILES", e.watch.GVK)
@@ -44,7 +44,7 @@ func (c *decoding) perKind(e *entry) {
 }
 
 // setting reads a variable that holds an integer between two bounds. If it is not
-// set, or wrong, the value stays what it is.
+// set, or wrong, *into stays unchanged.
 func (c *decoding) setting(a at, name string, into *int, least, most int, wrong, hint string) {
 	value, set := c.opts.LookupEnv(name)
 	if !set {

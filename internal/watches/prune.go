@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Prunes are the kinds that are removed with prune, in any of their versions: those of
-// Kubernetes that hold no data, and pruneKinds. None without prune.
+// Prunes returns the kinds from which prune removes objects, in any of their versions: those of
+// Kubernetes that hold no data, and pruneKinds. It returns none without prune.
 func (w Watch) Prunes() []schema.GroupVersionKind {
 	if !w.Prune {
 		return nil
@@ -43,7 +43,7 @@ func setPruneKinds(c *decoding, e *entry, a at) {
 	})
 }
 
-// checkPrune checks that what is to be pruned can be known.
+// checkPrune checks that the operator can know what to prune.
 func (c *decoding) checkPrune(e *entry) {
 	if kinds, said := e.keys["pruneKinds"]; said && !e.watch.Prune {
 		c.error(kinds, "pruneKinds has no effect without prune", "add prune: true, or remove it")

@@ -11,37 +11,37 @@ import (
 
 // Reference says which objects of a kind an object of the watch refers to.
 type Reference struct {
-	// GVK is the kind of the objects that are referred to.
+	// GVK is the kind of the referenced objects.
 	GVK schema.GroupVersionKind
-	// FromField is a dotted path in the object: there is a name, a list of names, a
-	// mapping with the key name, or a list of those.
+	// FromField is a dotted path in the object to a name, a list of names, a
+	// mapping with the key name, or a list of such mappings.
 	FromField string
-	// Reported is true where a command names the objects by reports, and FromField is empty.
+	// Reported is true if a command reports the names of the objects; FromField is then empty.
 	Reported bool `json:",omitempty"`
-	// NamespaceField is a dotted path in the object to the namespace of the objects; the
-	// namespace is that of the object where it is empty, or where there is nothing.
+	// NamespaceField is a dotted path in the object to the namespace of the referenced objects.
+	// If it is empty, or leads to nothing, they are in the namespace of the object.
 	NamespaceField string
 }
 
-// VarsFrom is a Secret or ConfigMap whose keys become extra vars, or of which one is a file
-// of a command.
+// VarsFrom is a Secret or ConfigMap whose keys become extra vars, or a Secret of which one key
+// becomes a file of a command.
 type VarsFrom struct {
 	// Secret is true for a Secret, false for a ConfigMap.
 	Secret bool
-	// Name or NameField, a dotted path in the object, is set.
+	// Name is set or, as a dotted path in the object, NameField.
 	Name, NameField string
-	// Namespace is empty for that of the object.
+	// Namespace is empty for the namespace of the object.
 	Namespace string
 	// Prefix is put in front of each key.
 	Prefix string
-	// Optional is true where a run is made without the Secret or ConfigMap, too.
+	// Optional is true if the Secret or ConfigMap may be missing.
 	Optional bool
-	// File is the name of a file for a command, of which Key of the Secret is the content;
-	// empty for variables.
+	// File is the name of a command's file, whose content is the value of Key in the Secret.
+	// It is empty for variables.
 	Key, File string `json:",omitempty"`
 }
 
-// Kind is the kind of what the variables come from.
+// Kind returns the kind of the object that the variables come from.
 func (v VarsFrom) Kind() schema.GroupVersionKind {
 	if v.Secret {
 		return schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
@@ -49,7 +49,7 @@ func (v VarsFrom) Kind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 }
 
-// maxReferences bounds references, varsFrom and triggers of a watch. Each is looked up in each
+// maxReferences bounds references, varsFrom and triggers of a watch. Each is evaluated for each
 // object.
 const maxReferences = 32
 
@@ -95,7 +95,7 @@ func varsSourceFields() []field[VarsFrom] {
 	}
 }
 
-// setReferences reads what the objects refer to.
+// setReferences reads which objects the watched objects refer to.
 func setReferences(c *decoding, e *entry, a at) {
 	c.elements(a, func(element at) {
 		var r Reference
@@ -120,7 +120,7 @@ func setReferences(c *decoding, e *entry, a at) {
 	})
 }
 
-// setVarsFrom reads where further variables come from.
+// setVarsFrom reads the sources of further variables.
 func setVarsFrom(c *decoding, e *entry, a at) {
 	c.readVarsFrom(e, a, varsFromFields())
 }
@@ -158,7 +158,7 @@ func (c *decoding) varsSource(v *VarsFrom, a at, secret bool) {
 	}
 }
 
-// checkReferences checks what the keys of a watch say together.
+// checkReferences checks references and varsFrom in combination with other keys of a watch.
 func (c *decoding) checkReferences(e *entry) {
 	reported := slices.ContainsFunc(e.watch.References, func(r Reference) bool { return r.Reported })
 	if _, command := e.keys["command"]; reported && !command {

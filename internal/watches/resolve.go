@@ -10,7 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// resolve gives the value of a scalar: nil, bool, int64, uint64, float64 or
+// resolve returns the value of a scalar: nil, bool, int64, uint64, float64 or
 // string. Timestamps stay the text that was written.
 //
 // yaml.v3, which made the nodes, follows YAML 1.2 in part. So the scalar is read
@@ -31,7 +31,7 @@ func resolve(n *yaml.Node) (any, error) {
 	return scalarOr(n.Value, list[0]), nil
 }
 
-// resolveTagged gives the value of a scalar with a tag. Under a tag that is not
+// resolveTagged returns the value of a scalar with a tag. If the tag is not one of
 // YAML's own, such as !vault and !unsafe, the value is the text.
 func resolveTagged(n *yaml.Node) (any, error) {
 	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.ScalarNode, Tag: n.Tag, Style: n.Style, Value: n.Value})
@@ -45,8 +45,8 @@ func resolveTagged(n *yaml.Node) (any, error) {
 	return scalarOr(n.Value, v), nil
 }
 
-// scalarOr returns a decoded scalar in the types of [resolve], or the text if the
-// value is no scalar.
+// scalarOr returns a decoded scalar in one of the types of [resolve], or the text if
+// the value is not a scalar.
 func scalarOr(text string, v any) any {
 	switch v := v.(type) {
 	case int:
@@ -61,14 +61,14 @@ func scalarOr(text string, v any) any {
 	return text
 }
 
-// scalarText is the text of a number or boolean where a string is expected, or
-// where it is a map's key; null is the empty string.
+// scalarText returns the text of a number or boolean where a string is expected, or
+// where it is a map's key; null becomes the empty string.
 func scalarText(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
 	case float64:
-		// 32 bits are sigs.k8s.io/yaml's choice: 3.14159265358979 is "3.1415927".
+		// 32 bits are sigs.k8s.io/yaml's choice: 3.14159265358979 becomes "3.1415927".
 		return strconv.FormatFloat(v, 'g', -1, 32)
 	}
 	return fmt.Sprint(v)

@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Claim is what a watch says about which objects of its kind it runs.
+// Claim says which objects of its kind a watch runs.
 type Claim struct {
-	// Version is the one in which the watch sees them.
+	// Version is the version in which the watch sees the objects.
 	Version  string
 	Selector labels.Selector
 	// Finalizer is the name of the watch's finalizer; empty for none.
 	Finalizer string
 }
 
-// ClaimOf is the claim of a watch.
+// ClaimOf returns the claim of a watch.
 func ClaimOf(w Watch) (Claim, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
 	if err != nil {
@@ -31,7 +31,7 @@ func ClaimOf(w Watch) (Claim, error) {
 	return c, nil
 }
 
-// String names the claim among those of its kind.
+// String tells the claim apart from others for the same kind.
 func (c Claim) String() string {
 	if c.Selector.Empty() {
 		return c.Version
@@ -44,15 +44,15 @@ func (c Claim) Matches(obj metav1.Object) bool {
 	return c.Selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// finalizes is true if the object bears the finalizer of the watch.
+// finalizes is true if the object has the finalizer of the watch.
 func (c Claim) finalizes(obj metav1.Object) bool {
 	return c.Finalizer != "" && slices.Contains(obj.GetFinalizers(), c.Finalizer)
 }
 
-// Responsible is which of the watches of one kind, in any version and in the order of the
-// file, runs an object: the first whose selector matches; -1 if there is none. An object that
-// is deleted before that watch has put its finalizer on it is run by the one whose finalizer
-// it bears, which has run it last.
+// Responsible returns the index of the watch that runs an object, among watches of one kind, in
+// any version and in the order of the file: the first whose selector matches, or -1 if none does.
+// If an object is deleted before that watch has put its finalizer on it, the watch whose finalizer
+// it has runs it, because that watch ran it last.
 func Responsible(claims []Claim, obj metav1.Object) int {
 	at := slices.IndexFunc(claims, func(c Claim) bool { return c.Matches(obj) })
 	if at < 0 || obj.GetDeletionTimestamp() == nil || claims[at].finalizes(obj) {
@@ -64,8 +64,8 @@ func Responsible(claims []Claim, obj metav1.Object) int {
 	return at
 }
 
-// For is the one of these watches of one kind, which are not none, that runs an object. A
-// single one is so whatever its selector says. The error says that none matches.
+// For returns the watch that runs an object, among at least one watch of one kind. A single
+// watch is returned whatever its selector says. The error says that none matches.
 func For(all []Watch, obj metav1.Object) (Watch, error) {
 	if len(all) == 1 {
 		return all[0], nil

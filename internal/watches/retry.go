@@ -7,16 +7,16 @@ import (
 
 // Retry is the policy for failed runs.
 type Retry struct {
-	// Initial is the time until the first retry, Max the longest time until one; 0 for
-	// that of the flag. Where both are set, Max is not below Initial.
+	// Initial is the time until the first retry, and Max the longest time until a retry; 0 for
+	// the value of the flag. If both are set, Max is not below Initial.
 	Initial, Max time.Duration
-	// Factor, at least 1, is by how much the time grows with each failure in a row; 0
+	// Factor, at least 1, is the factor by which the time grows with each failure in a row; 0
 	// for the default, 2.
 	Factor float64
-	// MaxAttempts is how many runs in a row may fail before OnExhausted holds; 0 is no
+	// MaxAttempts is how many runs in a row may fail before OnExhausted applies; 0 is no
 	// limit.
 	MaxAttempts int
-	// OnExhausted says what happens then.
+	// OnExhausted says what happens after MaxAttempts failures.
 	OnExhausted OnExhausted
 }
 
@@ -26,13 +26,13 @@ type OnExhausted string
 
 // What happens after the last attempt.
 const (
-	// OnExhaustedStall: no run starts until something changes, or one is asked for.
+	// OnExhaustedStall: no run starts until something changes, or someone asks for one.
 	OnExhaustedStall OnExhausted = "stall"
 	// OnExhaustedContinue: the run is repeated at the longest interval.
 	OnExhaustedContinue OnExhausted = "continue"
 )
 
-// maxFactor bounds Factor: with more, the second retry is after hours.
+// maxFactor bounds Factor: with a larger one, the second retry would come after hours.
 const maxFactor = 100
 
 func retryFields() []field[Retry] {
@@ -52,7 +52,7 @@ func retryFields() []field[Retry] {
 	}
 }
 
-// retry reads a policy, and checks what its keys say together.
+// retry reads a policy, and checks its keys in combination.
 func (c *decoding) retry(a at) Retry {
 	var r Retry
 	keys := object(c, a, retryFields(), &r)

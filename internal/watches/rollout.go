@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// Rollout says how a changed role, playbook or environment, or a change that a trigger shows,
-// reaches the objects of a watch.
-// The zero value runs them as fast as there are places.
+// Rollout says how changed content or environment, or a change that a trigger reports, reaches
+// the objects of a watch. The zero value runs them as fast as there are places.
 type Rollout struct {
-	// MaxParallel is how many objects run for that at a time; 0 for no limit of its own.
+	// MaxParallel is how many objects run for a rollout at a time; 0 for no limit of its own.
 	MaxParallel int
-	// Interval is the least time between the starts of two such runs.
+	// Interval is the shortest time between the starts of two such runs.
 	Interval time.Duration
-	// StopOnFailures is after how many objects that fail, and did not before, no further
-	// one runs for that; 0 for never.
+	// StopOnFailures is how many objects may start to fail before no further object runs for the
+	// rollout; 0 for no limit.
 	StopOnFailures int
 }
 

@@ -11,19 +11,19 @@ import (
 	"github.com/rolewright/rolewright/internal/calendar"
 )
 
-// Schedule says when runs start that no object asks for. The zero value says nothing.
+// Schedule says when runs start that no change of an object asks for. The zero value restricts and starts nothing.
 type Schedule struct {
 	// Cron fires when each object is run; nil for never.
 	Cron *calendar.Cron
 	// Zone is the time zone of Cron and Windows; nil for UTC.
 	Zone *time.Location
-	// Jitter is how long after Cron the last objects are run.
+	// Jitter is how long after Cron the last objects run.
 	Jitter time.Duration
-	// Windows are when runs may start that wait for none of them; empty for always.
+	// Windows are the times in which runs may start that no change of an object asks for; empty for always.
 	Windows []calendar.Window
 }
 
-// Location is the time zone.
+// Location returns the time zone.
 func (s Schedule) Location() *time.Location {
 	if s.Zone == nil {
 		return time.UTC
@@ -31,7 +31,7 @@ func (s Schedule) Location() *time.Location {
 	return s.Zone
 }
 
-// maxWindows and maxAPIs bound lists that are looked through for each object, or asked for
+// maxWindows and maxAPIs bound lists that are searched for each object, or requested
 // every few seconds.
 const maxWindows, maxAPIs = 32, 32
 
@@ -67,7 +67,7 @@ func windowFields() []field[calendar.Window] {
 	}
 }
 
-// schedule reads a schedule, and checks what its keys say together.
+// schedule reads a schedule, and checks its keys in combination.
 func (c *decoding) schedule(a at) Schedule {
 	var s Schedule
 	keys := object(c, a, scheduleFields(), &s)
@@ -82,7 +82,7 @@ func (c *decoding) schedule(a at) Schedule {
 	return s
 }
 
-// expression reads a cron expression that fires.
+// expression reads a cron expression that fires at some time.
 func expression[T any](of func(*T) **calendar.Cron) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		text, ok := c.string(a)
@@ -136,7 +136,7 @@ func setWindows(c *decoding, s *Schedule, a at) {
 
 // EnabledIf says what has to be installed for a watch to be served.
 type EnabledIf struct {
-	// APIs are kinds that the API server serves then.
+	// APIs are kinds that the API server must serve.
 	APIs []schema.GroupVersionKind
 }
 

@@ -12,8 +12,8 @@ import (
 // defaultMaxRunnerArtifacts is how many runs are kept if the file does not set it.
 const defaultMaxRunnerArtifacts = 20
 
-// defaultMaxFailedRunnerArtifacts is how many failed runs are kept beside them,
-// unless none are kept.
+// defaultMaxFailedRunnerArtifacts is how many failed runs are kept in addition,
+// unless maxRunnerArtifacts is 0.
 const defaultMaxFailedRunnerArtifacts = 5
 
 // minPeriod is the shortest period between two reconciles of an object: with a
@@ -84,8 +84,8 @@ func describe[T any](prefix string, fields []field[T]) []Field {
 	return list
 }
 
-// field is a key of the mapping that becomes a T: how it is documented, and how
-// its value is read.
+// field is a key of the mapping that becomes a T: its documentation, and how
+// to read its value.
 type field[T any] struct {
 	Field
 	// set stores the value, which is not null, or reports why it cannot.
@@ -336,7 +336,7 @@ func requirementFields() []field[metav1.LabelSelectorRequirement] {
 }
 
 // foreignKey says what to use instead of keys that look as if they belonged
-// here: some were once promised by ansible-operator's documentation.
+// here: ansible-operator's documentation once promised some of them.
 func foreignKey(key string) string {
 	switch strings.ToLower(key) {
 	case "maxworkers", "maxconcurrentreconciles":

@@ -50,13 +50,13 @@ func yamlLines(text string) []int {
 	return lines
 }
 
-// position translates a place of the expanded text, both from 1.
+// position translates a place in the expanded text, with line and column from 1.
 func (s *source) position(line, column int) Position {
 	return s.rawPosition(s.rawOffset(s.offset(line, column)))
 }
 
-// offset is the byte offset of a place in the expanded text. A parser may name the
-// place behind the end.
+// offset returns the byte offset of a place in the expanded text. A parser may name the
+// place after the end.
 func (s *source) offset(line, column int) int {
 	if line < 1 || line > len(s.textLines) {
 		return len(s.text)
@@ -70,7 +70,7 @@ func (s *source) offset(line, column int) int {
 }
 
 // rawOffset translates an offset in the expanded text to one in the file. Text
-// that replaced a reference is at the beginning of the reference.
+// that replaced a reference maps to the beginning of the reference.
 func (s *source) rawOffset(at int) int {
 	i := sort.Search(len(s.replacements), func(i int) bool { return s.replacements[i].from > at }) - 1
 	if i < 0 {
@@ -90,7 +90,7 @@ func (s *source) rawPosition(at int) Position {
 	return Position{Line: line, Column: utf8.RuneCountInString(before) + 1}
 }
 
-// textLine is the text of a line of the expanded text, without its break.
+// textLine returns a line of the expanded text, without its line break.
 func (s *source) textLine(line int) string {
 	if line < 1 || line > len(s.textLines) {
 		return ""
@@ -102,8 +102,8 @@ func (s *source) textLine(line int) string {
 	return strings.TrimRight(s.text[s.textLines[line-1]:end], "\r\n\u0085\u2028\u2029")
 }
 
-// unsetIn names a variable that a line of the expanded text refers to although
-// it is not set; empty if there is none.
+// unsetIn returns the name of an unset variable that a line of the expanded text refers
+// to; empty if there is none.
 func (s *source) unsetIn(line int) string {
 	for _, r := range s.replacements {
 		if r.name != "" && !r.defined && s.textLines[line-1] <= r.from && (line == len(s.textLines) || r.from < s.textLines[line]) {
@@ -113,8 +113,8 @@ func (s *source) unsetIn(line int) string {
 	return ""
 }
 
-// inComment reports whether a YAML comment covers the offset of the file. It
-// looks at the line only: a number sign inside a quoted text counts too.
+// inComment reports whether a YAML comment covers an offset of the file. It
+// only looks at the line: a number sign inside a quoted text counts, too.
 func (s *source) inComment(at int) bool {
 	begin := strings.LastIndexByte(s.raw[:at], '\n') + 1
 	before := s.raw[begin:at]

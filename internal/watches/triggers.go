@@ -11,34 +11,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Trigger says which objects start runs of those of the watch, which do not name them.
+// Trigger says which objects start runs of the watched objects, although those do not name them.
 type Trigger struct {
-	// GVK is the kind of the objects; it is not that of the watch.
+	// GVK is the kind of the objects that start runs; never the kind of the watch.
 	GVK schema.GroupVersionKind
-	// Selector restricts them. It is valid.
+	// Selector restricts the objects that start runs. It is valid.
 	Selector metav1.LabelSelector
 	// MapTo says which objects of the watch they start.
 	MapTo MapTo
-	// NamespaceSelector restricts the namespaces that they are in, by their labels. It is
-	// valid, and restricts nothing where it is empty.
+	// NamespaceSelector restricts the namespaces of the objects that start runs, by labels. It
+	// is valid; an empty one restricts nothing.
 	NamespaceSelector metav1.LabelSelector
-	// On says which changes of them start runs; empty for all.
+	// On says which changes of these objects start runs; empty for all.
 	On []Change
-	// NameFromLabel is a label whose value is the name of the only object that one starts;
-	// empty for all names.
+	// NameFromLabel is a label of the object that starts runs. Its value is the name of the only
+	// watched object that runs. It is empty for all names.
 	NameFromLabel string
 }
 
-// Change is a change of what starts runs.
+// Change is a change of an object that starts runs.
 type Change string
 
-// The changes of what starts runs.
+// The changes of an object that starts runs.
 const (
-	// Create: an object comes to be one that starts runs, by its creation or by labels.
+	// Create: an object is created, or its labels begin to match.
 	Create Change = "create"
-	// Update: it has another version.
+	// Update: the object changes.
 	Update Change = "update"
-	// Delete: it is one no more.
+	// Delete: the object is deleted, or its labels no longer match.
 	Delete Change = "delete"
 )
 
@@ -50,16 +50,16 @@ func (t Trigger) OfNamespaces() bool {
 	return len(t.NamespaceSelector.MatchLabels)+len(t.NamespaceSelector.MatchExpressions) > 0
 }
 
-// MapTo says which objects of a watch a trigger starts. Any value but [MapToAll], the zero
-// value included, is [MapToSameNamespace].
+// MapTo says which objects of a watch a trigger starts. Any value but [MapToAll], including the
+// zero value, is [MapToSameNamespace].
 type MapTo string
 
-// What a trigger starts.
+// The values of MapTo.
 const (
-	// MapToSameNamespace: the objects in its namespace; all where one of the two kinds is
-	// in no namespaces. A Namespace starts those in it.
+	// MapToSameNamespace: the objects in its namespace; all objects if one of the two kinds is
+	// cluster-scoped. A Namespace starts the objects in it.
 	MapToSameNamespace MapTo = "sameNamespace"
-	// MapToAll: all.
+	// MapToAll: all objects.
 	MapToAll MapTo = "all"
 )
 
@@ -101,7 +101,7 @@ func setOn(c *decoding, t *Trigger, a at) {
 	}
 }
 
-// busy is true for kinds whose objects are created all the time or, where updates count,
+// busy is true for kinds whose objects are created all the time or, if updates count,
 // change all the time.
 func busy(t Trigger) bool {
 	kinds := []string{"Event", "Pod"}
@@ -111,7 +111,7 @@ func busy(t Trigger) bool {
 	return slices.Contains(kinds, t.GVK.Kind)
 }
 
-// setTriggers reads which objects start runs. The kind of the watch is known.
+// setTriggers reads which objects start runs. The kind of the watch must have been read already.
 func setTriggers(c *decoding, e *entry, a at) {
 	c.elements(a, func(element at) {
 		t := Trigger{MapTo: MapToSameNamespace}
@@ -135,7 +135,7 @@ func setTriggers(c *decoding, e *entry, a at) {
 	})
 }
 
-// withOn is a trigger in which the key on is a text: it is true in YAML 1.1.
+// withOn returns a trigger in which the key on is a string: in YAML 1.1 it is the boolean true.
 func withOn(a at) at {
 	if a.node.Kind != yaml.MappingNode {
 		return a

@@ -14,7 +14,7 @@ type Watch struct {
 	GVK schema.GroupVersionKind
 	// Content is the main role or playbook.
 	Content Content
-	// CheckCommand is run in place of the command where a run only checks; nil for the
+	// CheckCommand runs in place of the command when a run only checks; nil for the
 	// command itself.
 	CheckCommand *Command `json:",omitempty"`
 	// Vars are added to the extra vars of every run.
@@ -22,15 +22,15 @@ type Watch struct {
 	// MaxRunnerArtifacts is how many runs are kept per object; 0 keeps none,
 	// a negative number all.
 	MaxRunnerArtifacts int
-	// MaxFailedRunnerArtifacts is how many failed runs are kept beside those, of
-	// the ones before them; 0 keeps none, a negative number all.
+	// MaxFailedRunnerArtifacts is how many failed runs are kept in addition, older than
+	// those; 0 keeps none, a negative number all.
 	MaxFailedRunnerArtifacts int
 	// ArtifactsMaxAge is how old kept runs may become; nil when unset (the flag
 	// decides), 0 keeps none, a negative value is no limit.
 	ArtifactsMaxAge *time.Duration
 	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
 	ReconcilePeriod *time.Duration
-	// Schedule says when runs start that no object asks for.
+	// Schedule says when runs start that no change of an object asks for.
 	Schedule Schedule
 	// EnabledIf says what has to be installed for the kind to be served.
 	EnabledIf EnabledIf
@@ -39,7 +39,7 @@ type Watch struct {
 	Timeout, IdleTimeout time.Duration
 	// Mode says which runs change something.
 	Mode Mode
-	// OnChange says what happens to a run if its object is changed meanwhile.
+	// OnChange says what happens to a run if its object changes in the meantime.
 	OnChange OnChange
 	// Annotations says how much the annotations of an object may ask for.
 	Annotations Annotations
@@ -53,7 +53,7 @@ type Watch struct {
 	ManageStatus                bool
 	WatchDependentResources     bool
 	WatchClusterScopedResources bool
-	// WatchDependentStatus lets a change of only the status of a dependent count as
+	// WatchDependentStatus makes a change of only the status of a dependent count as
 	// a change.
 	WatchDependentStatus    bool
 	SnakeCaseParameters     bool
@@ -66,13 +66,13 @@ type Watch struct {
 
 	// Inputs says what else decides whether a run is due.
 	Inputs Inputs
-	// References are the objects whose change starts a run of those that refer to them.
+	// References are objects whose changes start runs of the objects that refer to them.
 	References []Reference
 	// VarsFrom are Secrets and ConfigMaps whose keys are added to the extra vars.
 	VarsFrom []VarsFrom
-	// Triggers are objects whose change starts runs though no object names them.
+	// Triggers are objects whose changes start runs although no object names them.
 	Triggers []Trigger
-	// Webhooks are what the API server asks for before it takes an object.
+	// Webhooks are what the API server does, or asks for, before it accepts an object.
 	Webhooks Webhooks
 	// Rollout says how changed content reaches the objects.
 	Rollout Rollout
@@ -84,8 +84,8 @@ type Watch struct {
 	// PruneOnDelete deletes, with the watched object, the dependent objects
 	// that garbage collection does not reach.
 	PruneOnDelete bool
-	// Prune removes what earlier runs have created and the last run has not touched, of the
-	// kinds that Prunes lists: PruneKinds are those beside the usual ones.
+	// Prune removes objects that earlier runs created and the last run did not touch, if Prunes
+	// lists their kind. PruneKinds are kinds in addition to the usual ones.
 	Prune      bool
 	PruneKinds []schema.GroupVersionKind
 	// OwnNamespaceOnly confines runs to the namespace of their object.
@@ -103,7 +103,7 @@ type Watch struct {
 	MaxConcurrentReconciles int
 	AnsibleVerbosity        int
 
-	// Hooks is Go code of the program around the runs. No file has it.
+	// Hooks is Go code of the program around the runs. It cannot be set in a file.
 	Hooks Hooks `json:"-"`
 
 	// Pos is where the entry starts in the file.
@@ -116,14 +116,14 @@ type Content struct {
 	Playbook string
 	// Role is a directory, absolute or relative to the working directory.
 	Role string
-	// Command is an executable; a finalizer that names none has that of its watch.
+	// Command is an executable. A finalizer that names none has its watch's.
 	Command *Command `json:",omitempty"`
-	// Handler names Go code of the program; a finalizer that names none has that of its watch.
+	// Handler names Go code of the program. A finalizer that names none has its watch's.
 	Handler string `json:",omitempty"`
 }
 
-// Contents is all that the watch runs, each once: for its objects, before they go, and to
-// check them.
+// Contents returns all contents that the watch runs, each once: for its objects, for their
+// deletion, and to check them.
 func (w Watch) Contents() []Content {
 	all := []Content{w.Content}
 	if w.Finalizer != nil && w.Finalizer.Content != w.Content {
@@ -135,61 +135,61 @@ func (w Watch) Contents() []Content {
 	return all
 }
 
-// Ansible reports whether it is a role or playbook, or nothing.
+// Ansible reports whether c is a role or playbook, or empty.
 func (c Content) Ansible() bool { return c.Command == nil && c.Handler == "" }
 
-// IsZero reports whether none is set.
+// IsZero reports whether no field is set.
 func (c Content) IsZero() bool { return c == Content{} }
 
-// Finalizer says what is run before an object is deleted.
+// Finalizer says what runs before an object is deleted.
 type Finalizer struct {
 	// Name is the finalizer put on the object.
 	Name string
-	// Former is another name of it, which an earlier operator has put on objects.
+	// Former is another name of the finalizer, which an earlier operator has put on objects.
 	Former string
 	// Content is the role or playbook; the watch's own content if only vars are
 	// given.
 	Content Content
 	// Vars are added after the watch's.
 	Vars map[string]any
-	// Timeout and IdleTimeout are as the watch's, for the finalizer run.
+	// Timeout and IdleTimeout are like the watch's, for the finalizer run.
 	Timeout, IdleTimeout time.Duration
-	// OnFailure says what becomes of an object whose finalizer run fails.
+	// OnFailure says what happens to an object whose finalizer run fails.
 	OnFailure OnFailure
 }
 
 // Mode says which runs change something. Any value but [ModeCheck] and
-// [ModeCheckThenApply], the zero value included, is [ModeApply].
+// [ModeCheckThenApply], including the zero value, is [ModeApply].
 type Mode string
 
 // The modes.
 const (
-	// ModeApply: all runs do.
+	// ModeApply: all runs change something.
 	ModeApply Mode = "apply"
-	// ModeCheck: none does, but for finalizer runs.
+	// ModeCheck: no runs but finalizer runs do.
 	ModeCheck Mode = "check"
-	// ModeCheckThenApply: the runs after a period do not; the others do, among them one
-	// after each check that has found changes, or failed.
+	// ModeCheckThenApply: the runs after a period only check. The others do change something. One
+	// of these follows each check that has found changes, or failed.
 	ModeCheckThenApply Mode = "checkThenApply"
 )
 
-// OnFailure is the answer to a finalizer run that fails. Any value but
-// [OnFailureOrphan], the zero value included, retries.
+// OnFailure says what follows a finalizer run that fails. Any value but
+// [OnFailureOrphan], including the zero value, retries.
 type OnFailure string
 
-// The answers to a finalizer run that fails.
+// The values of OnFailure.
 const (
 	// OnFailureRetry: the run is repeated until it succeeds.
 	OnFailureRetry OnFailure = "retry"
-	// OnFailureOrphan: the object goes without it after some failures in a row.
+	// OnFailureOrphan: after some failures in a row, the object is deleted without it.
 	OnFailureOrphan OnFailure = "orphan"
 )
 
-// OnChange is the reaction to a change of an object whose run is in progress. Any
-// value but [OnChangeRestart], the zero value included, waits.
+// OnChange says what a change of an object does to its run in progress. Any
+// value but [OnChangeRestart], including the zero value, waits.
 type OnChange string
 
-// The answers to a change.
+// The values of OnChange.
 const (
 	// OnChangeWait: the run goes on, and another one follows.
 	OnChangeWait OnChange = "wait"
@@ -197,8 +197,8 @@ const (
 	OnChangeRestart OnChange = "restart"
 )
 
-// Annotations is how much the annotations of an object may ask for. Any value but
-// [AnnotationsTrusted], the zero value included, means [AnnotationsBounded].
+// Annotations says how much the annotations of an object may ask for. Any value but
+// [AnnotationsTrusted], including the zero value, means [AnnotationsBounded].
 type Annotations string
 
 // What annotations may ask for.
@@ -214,27 +214,26 @@ type Executor string
 
 // The executors.
 const (
-	// ExecutorAuto: forked runs, from a fork server that has imported Ansible
-	// already, where that is possible.
+	// ExecutorAuto: forked runs, from a fork server that has already imported Ansible,
+	// if that is possible.
 	ExecutorAuto Executor = "auto"
-	// ExecutorWarm: forked runs, and the operator does not start where they are not
-	// possible.
+	// ExecutorWarm: forked runs; if they are not possible, the operator does not start.
 	ExecutorWarm Executor = "warm"
 	// ExecutorRunner: plain runs, each of which starts ansible-runner.
 	ExecutorRunner Executor = "runner"
-	// ExecutorJob: each run in a Pod of its own, which a Job makes.
+	// ExecutorJob: each run in a Pod of its own, created by a Job.
 	ExecutorJob Executor = "job"
 )
 
-// Adopt is a policy for objects that exist without an owner. Any value but
-// [AdoptIfUnowned], the zero value included, adopts nothing.
+// Adopt is a policy for existing objects without an owner. Any value but
+// [AdoptIfUnowned], including the zero value, adopts nothing.
 type Adopt string
 
 // The policies of adoption.
 const (
-	// AdoptNever: only an object that a run creates gets its owner.
+	// AdoptNever: only objects that a run creates get an owner.
 	AdoptNever Adopt = "never"
-	// AdoptIfUnowned: so does an object that a run changes, if it has none.
+	// AdoptIfUnowned: objects that a run changes get an owner, too, if they have none.
 	AdoptIfUnowned Adopt = "ifUnowned"
 )
 

@@ -13,17 +13,17 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// Webhooks are what the API server asks for before it takes an object of the kind.
+// Webhooks are what the API server does, or asks for, before it accepts an object of the kind.
 type Webhooks struct {
 	// Validate are rules that objects have to keep.
 	Validate []Validation `json:",omitempty"`
-	// Mutate are changes that are made of objects, in this order.
+	// Mutate are changes that are made to objects, in this order.
 	Mutate []Mutation `json:",omitempty"`
-	// Conversion says how objects of other versions become such of the watch's.
+	// Conversion says how objects of other versions are converted to the watch's version.
 	Conversion []Conversion `json:",omitempty"`
 }
 
-// IsZero reports whether the API server asks for nothing.
+// IsZero reports whether there are no rules, mutations and conversions.
 func (w Webhooks) IsZero() bool { return len(w.Validate)+len(w.Mutate)+len(w.Conversion) == 0 }
 
 // NeedServer reports whether the API server has to ask the operator.
@@ -32,45 +32,45 @@ func (w Webhooks) NeedServer() bool {
 		slices.ContainsFunc(w.Mutate, func(m Mutation) bool { return m.Command != nil })
 }
 
-// Call is a command that answers what the API server asks.
+// Call is a command that answers a request of the API server.
 type Call struct {
-	// Command is nil where an expression answers.
+	// Command is nil if an expression answers.
 	Command *Command `json:",omitempty"`
-	// Words are the command as it is written, with variables expanded: where it is found differs between machines.
+	// Words are the command as written, with variables expanded: the path at which it is found differs between machines.
 	Words []string `json:",omitempty"`
 	// Timeout is how long the API server waits.
 	Timeout time.Duration
-	// FailurePolicy says what becomes of an object for which there is no answer.
+	// FailurePolicy says what happens to an object if there is no answer.
 	FailurePolicy FailurePolicy
 }
 
-// FailurePolicy says what becomes of an object if no answer is to be had. Any value but
-// [FailurePolicyIgnore], the zero value included, is [FailurePolicyFail].
+// FailurePolicy says what happens to an object if there is no answer. Any value but
+// [FailurePolicyIgnore], including the zero value, is [FailurePolicyFail].
 type FailurePolicy string
 
-// What becomes of an object without an answer.
+// The values of FailurePolicy.
 const (
-	// FailurePolicyFail: it is refused.
+	// FailurePolicyFail: the object is refused.
 	FailurePolicyFail FailurePolicy = "Fail"
-	// FailurePolicyIgnore: it is taken as it is.
+	// FailurePolicyIgnore: the object is accepted as it is.
 	FailurePolicyIgnore FailurePolicy = "Ignore"
 )
 
 // Validation is a rule: an expression or a command.
 type Validation struct {
 	Call
-	// Rule is a CEL expression that is true for what is taken. It compiles.
+	// Rule is a CEL expression that is true for objects that are accepted. It compiles.
 	Rule string
-	// Message is what is said of an object that breaks it; empty for the rule itself.
+	// Message is the error for an object that breaks the rule; empty for the rule itself.
 	Message string
 }
 
-// Mutation is a change: a command, or one of the expressions, which compiles.
+// Mutation is a change: a command or one of the two expressions, which compiles.
 type Mutation struct {
 	Call
 	// Apply is a CEL expression of the type Object: the fields that are set.
 	Apply string
-	// JSONPatch is a CEL expression of a list of JSONPatch.
+	// JSONPatch is a CEL expression that gives a list of JSONPatch.
 	JSONPatch string
 }
 
@@ -88,7 +88,7 @@ func webhookFields() []field[entry] {
 	}
 }
 
-// reading is an element of validate or mutate while it is read.
+// reading is an element of validate or mutate while it is being read.
 type reading struct {
 	Validation
 	Mutation
@@ -139,7 +139,7 @@ func setMutations(c *decoding, e *entry, a at) {
 	}, "apply", "jsonPatch", "command")
 }
 
-// answers reads what answers the API server. Each has one of some keys.
+// answers reads what answers the API server. Each element must have one of the keys in one.
 func (c *decoding) answers(a at, fields []field[reading], add func(reading), one ...string) {
 	c.elements(a, func(element at) {
 		r := reading{call: Call{Timeout: defaultCallTimeout, FailurePolicy: FailurePolicyFail}}
@@ -171,7 +171,7 @@ func (c *decoding) answers(a at, fields []field[reading], add func(reading), one
 	})
 }
 
-// The limits of a command that answers. Users wait for it, and the API server with them.
+// The limits of a command that answers. Users wait for it, and so does the API server.
 const (
 	defaultCallTimeout = 5 * time.Second
 	leastCallTimeout   = time.Second
@@ -189,7 +189,7 @@ func setCallTimeout(c *decoding, r *reading, a at) {
 	}
 }
 
-// setRuleMessage reads what the API server would refuse, and take the policy with it.
+// setRuleMessage reads a message. The API server would refuse a wrong one together with the policy.
 func setRuleMessage(c *decoding, r *reading, a at) {
 	s, ok := c.string(a)
 	switch {
@@ -204,7 +204,7 @@ func setRuleMessage(c *decoding, r *reading, a at) {
 // maxExpression bounds an expression; the API server's own limit is 16 KiB.
 const maxExpression = 16 << 10
 
-// celField reads CEL, compiled as the API server will do it.
+// celField reads a CEL expression, and compiles it as the API server will.
 func celField[T any](of func(*T) *string, result ...*cel.Type) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		s, ok := c.string(a)
@@ -228,7 +228,7 @@ func celField[T any](of func(*T) *string, result ...*cel.Type) func(*decoding, *
 	}
 }
 
-// compiler is the API server's. Most files need none.
+// compiler returns the API server's compiler, which most files do not need.
 func (c *decoding) compiler() plugincel.Compiler {
 	if c.cel == nil {
 		c.cel = plugincel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
@@ -236,7 +236,7 @@ func (c *decoding) compiler() plugincel.Compiler {
 	return c.cel
 }
 
-// celProblem is the first problem, with line and column in the expression.
+// celProblem returns the first problem, with line and column in the expression.
 func celProblem(detail string) string {
 	detail = strings.TrimPrefix(detail, "compilation failed: ")
 	detail, _, _ = strings.Cut(detail, "\n")
@@ -249,8 +249,8 @@ type typed struct {
 	types []*cel.Type
 }
 
-// GetExpression is the expression.
+// GetExpression returns the expression.
 func (t typed) GetExpression() string { return t.text }
 
-// ReturnTypes are its types.
+// ReturnTypes returns the types that the expression may have.
 func (t typed) ReturnTypes() []*cel.Type { return t.types }

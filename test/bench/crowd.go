@@ -47,8 +47,8 @@ func (b *bench) manyAtOnce(ctx context.Context) error {
 
 func (b *bench) perMinute(c cost) float64 { return 60 * float64(b.opts.objects) / c.wall }
 
-// crowd starts an operator and creates the objects; the time runs until all are
-// ready, for the operator and everything below it.
+// crowd starts an operator and creates the objects. It measures until all are
+// ready, including everything below the operator.
 func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err error) {
 	if err := b.startWorkload(ctx, name, executor); err != nil {
 		return c, err
@@ -77,7 +77,7 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 	return c, err
 }
 
-// startWorkload starts an operator, with no objects, whose runs are of a workload.
+// startWorkload starts an operator without objects, whose runs execute a workload.
 func (b *bench) startWorkload(ctx context.Context, name, executor string, args ...string) error {
 	watches := filepath.Join(b.dir, name+".yaml")
 	g, content := thing(), b.of(name)
@@ -104,7 +104,7 @@ func (b *bench) logged(text string) bool {
 	return err == nil && bytes.Contains(log, []byte(text))
 }
 
-// removeThings removes all objects, when there is no operator.
+// removeThings stops the operator and removes all objects.
 func (b *bench) removeThings(ctx context.Context) error {
 	if b.operator != nil {
 		if err := b.operator.stop(); err != nil {

@@ -61,7 +61,7 @@ func (b *bench) dev(ctx context.Context) (err error) {
 	return nil
 }
 
-// newProject makes a project whose role takes whatever its object says.
+// newProject makes a project whose role accepts anything in the object's spec.
 func newProject(ctx context.Context, binary, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -79,8 +79,8 @@ func newProject(ctx context.Context, binary, dir string) error {
 	return os.RemoveAll(filepath.Join(dir, "roles/site/meta/argument_specs.yml"))
 }
 
-// untilReached saves versions of the role, one after the other, and returns for each how many
-// seconds it took until the file that it writes had the version.
+// untilReached saves versions of the role, one after the other. It returns for each how many
+// seconds it took until the file that the role writes had the version.
 func (b *bench) untilReached(ctx context.Context, reached string, save func(version int) error) ([]float64, error) {
 	took := make([]float64, 0, b.opts.saved)
 	for version := range b.opts.saved + 2 { // the first run starts with the operator, the second one may not be forked

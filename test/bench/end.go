@@ -15,16 +15,16 @@ import (
 )
 
 // end is a way to the API server with a client of its own. It speaks HTTP/1.1,
-// which the API proxy speaks and Ansible's modules do.
+// like the API proxy and Ansible's modules.
 type end struct {
 	name, server string
 	client       *http.Client
 }
 
-// connections is how many an end keeps: there are no more clients at once.
+// connections is how many connections an end keeps: there are never more clients at once.
 const connections = 32
 
-// newEnd returns the way that config describes. A fresh one makes a connection
+// newEnd returns the way that config describes. If fresh is true, it makes a new connection
 // for each request.
 func newEnd(name string, config *rest.Config, fresh bool) (*end, error) {
 	security, err := rest.TLSConfigFor(config)
@@ -40,7 +40,7 @@ func newEnd(name string, config *rest.Config, fresh bool) (*end, error) {
 	return &end{name: name, server: config.Host, client: &http.Client{Transport: transport}}, nil
 }
 
-// bothEnds are the direct way, and that through the API proxy.
+// bothEnds returns the direct way, and the way through the API proxy.
 func (b *bench) bothEnds(proxied *rest.Config) (direct, through *end, err error) {
 	if direct, err = newEnd("direct", b.config, false); err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func (e *end) createConfigMap(ctx context.Context, namespace, name string, i int
 	return err
 }
 
-// plain is config without TLS, which the API proxy takes on the same port.
+// plain returns config without TLS, which the API proxy accepts on the same port.
 func plain(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
 	c.Host = strings.Replace(c.Host, "https://", "http://", 1)
@@ -69,7 +69,7 @@ type call struct {
 	body                      []byte
 }
 
-// open makes a request. It fails if the answer is no success.
+// open makes a request. It fails if the answer is not a success.
 func (e *end) open(ctx context.Context, c call) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, c.method, e.server+c.path, bytes.NewReader(c.body))
 	if err != nil {
@@ -105,10 +105,10 @@ func (e *end) do(ctx context.Context, c call) (float64, error) {
 	return ms(time.Since(began)), nil
 }
 
-// listed is what a list was.
+// listed says how many requests a list took, and how many bytes.
 type listed struct{ requests, bytes int64 }
 
-// list lists all objects of a collection, by pages of limit objects, 0 for all
+// list lists all objects of a collection, by pages of limit objects; 0 means all
 // at once. It keeps none of them.
 func (e *end) list(ctx context.Context, path string, limit int) (listed, error) {
 	var l listed
@@ -150,7 +150,7 @@ func (c *counter) Read(b []byte) (int, error) {
 }
 
 // continuation reads a list to its end and returns the token of the next page.
-// It parses only what comes before the items.
+// It parses only the part before the items.
 func continuation(list io.Reader) (string, error) {
 	var metadata struct{ Continue string }
 	decoder := json.NewDecoder(list)

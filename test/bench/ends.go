@@ -15,8 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// ends ends runs that would go on for ever, by deleting their objects and by
-// killing the operator, and measures how long anything is left of them.
+// ends ends endless runs, by deleting their objects and by
+// killing the operator, and measures how long any process of them is left.
 func (b *bench) ends(ctx context.Context) error {
 	const title = "until no process of a run is left, s"
 	fmt.Printf("\n%-58s %8s %8s %8s %8s   %s\n", title, "median", "p90", "p99", "max", "reach")
@@ -35,7 +35,7 @@ func (b *bench) ends(ctx context.Context) error {
 	return nil
 }
 
-// atOnce is how many runs there are when the operator is killed.
+// atOnce is how many runs are in progress when the operator is killed.
 const atOnce = 4
 
 func printEnds(what string, took []float64, reach string) {
@@ -97,7 +97,7 @@ func (b *bench) endByKilling(ctx context.Context, executor string) (took []float
 	return took, b.removeThings(ctx)
 }
 
-// createEndless creates objects, and returns when all that their runs start is there.
+// createEndless creates objects, and returns when everything that their runs start is running.
 func (b *bench) createEndless(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if err := b.create(ctx, metav1.NamespaceDefault, name); err != nil {
@@ -121,7 +121,7 @@ func (b *bench) createEndless(ctx context.Context, names ...string) error {
 	})
 }
 
-// awaitNoRun returns when there is no process of a run.
+// awaitNoRun returns when no process of a run is left.
 func (b *bench) awaitNoRun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("something is left of a run after a minute"))
 	defer cancel()
@@ -138,18 +138,18 @@ func (b *bench) awaitNoRun(ctx context.Context) error {
 	}
 }
 
-// markEnv is in the environment of the operators of this program, and so of their runs.
+// markEnv is in the environment of this program's operators, and so of their runs.
 const markEnv = "BENCH_DIR"
 
 // processesOfRuns returns the command lines of the processes of the operator's
-// runs: they inherit its environment, and carry the run's cookie. That of a forked
-// process is as the fork server got it, but for the cookie.
+// runs: they inherit its environment, and have the run's cookie. A forked process
+// has the environment of the fork server, plus the cookie.
 func (b *bench) processesOfRuns() ([]string, error) {
 	mine, err := procs.Marked(markEnv + "=" + b.dir + "\x00")
 	var found []string
 	for pid, command := range mine {
 		_, run, _ := bytes.Cut(procs.Environ(pid), []byte("ROLEWRIGHT_RUN="))
-		if len(run) > 0 && !bytes.HasPrefix(run, []byte("server-")) { // without a run it has ended
+		if len(run) > 0 && !bytes.HasPrefix(run, []byte("server-")) { // without a run the process has ended
 			found = append(found, command)
 		}
 	}

@@ -18,25 +18,25 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// contest is the two ways to make a run.
+// contest holds the two ways of making a run.
 type contest struct {
 	b           *bench
 	plain, warm *runner.Runner
 }
 
 // oneAtATime makes runs in pairs, and then, unless a workload is chosen, holds
-// some for their memory.
+// some of them to measure their memory.
 func (b *bench) oneAtATime(ctx context.Context) (err error) {
 	opts, err := b.runnerOptions(ctx)
 	if err != nil {
 		return err
 	}
-	lost := make(chan error, 1) // a run that is not forked must not be measured as one that is
+	lost := make(chan error, 1) // a run that is not forked must not be measured as a forked one
 	pool := runner.NewPool(opts, func(err error) {
 		if err != nil {
 			select {
 			case lost <- err:
-			default: // the first says it
+			default: // the first error is enough
 			}
 		}
 	})
@@ -67,7 +67,7 @@ func (b *bench) oneAtATime(ctx context.Context) (err error) {
 	}
 }
 
-// runnerOptions are those of runs without an operator, for which there is an
+// runnerOptions returns the options of runs without an operator. It also creates an
 // object whose status they write.
 func (b *bench) runnerOptions(ctx context.Context) (runner.Options, error) {
 	if err := client.IgnoreAlreadyExists(b.client.Create(ctx, newThing(metav1.NamespaceDefault, "bench"))); err != nil {
@@ -83,7 +83,7 @@ type cost struct {
 	used share
 }
 
-// run makes one run, that is to succeed.
+// run makes one run, which has to succeed.
 func (c contest) run(ctx context.Context, r *runner.Runner, name string, vars string) (cost, error) {
 	id := uuid.NewString()
 	req := runner.Request{
@@ -105,10 +105,10 @@ func (c contest) run(ctx context.Context, r *runner.Runner, name string, vars st
 	return cost{res.Finished.Sub(res.Started).Seconds(), after.less(before)}, errors.Join(err, os.RemoveAll(req.Dir))
 }
 
-// comparison is what was measured in pairs.
+// comparison has the measurements of pairs.
 type comparison struct{ plain, warm []cost }
 
-// pairs makes runs of a workload in turn; who begins changes.
+// pairs makes runs of a workload in turn, in changing order.
 func (c contest) pairs(ctx context.Context, w workload) error {
 	var seen comparison
 	for i := range c.b.opts.repeats + 1 {
@@ -120,7 +120,7 @@ func (c contest) pairs(ctx context.Context, w workload) error {
 				return err
 			}
 		}
-		if i > 0 { // the first creates what there is to create
+		if i > 0 { // the first run creates the objects
 			seen.plain, seen.warm = append(seen.plain, pair[0]), append(seen.warm, pair[1])
 		}
 	}
@@ -128,7 +128,7 @@ func (c contest) pairs(ctx context.Context, w workload) error {
 	return nil
 }
 
-// print prints costs and ratios, with what the ratios of wall and CPU are to reach and aim at.
+// print prints costs and ratios, with the minimum and the aim for the ratios of wall and CPU.
 func (c comparison) print(title, wall, cpu string) {
 	fmt.Printf("\n%-50s %9s %9s %9s %9s %9s   reach, aim\n", title, "min", "q1", "median", "q3", "max")
 	for _, figure := range []struct {
@@ -151,9 +151,9 @@ func (c comparison) print(title, wall, cpu string) {
 	}
 }
 
-// memory holds runs in the middle of a module, and prints what they have. What
-// a run has to itself is what each further one adds: the first takes from the
-// fork server what was its own until then.
+// memory holds runs in the middle of a module, and prints their memory. The private memory
+// of a run is what each further one adds: the first also takes over from the
+// fork server what was private to that until then.
 func (c contest) memory(ctx context.Context) error {
 	idle, err := footprintOf(os.Getpid())
 	if err != nil {
@@ -207,7 +207,7 @@ func (c contest) hold(ctx context.Context, r *runner.Runner, k int) (footprint, 
 	return held, err
 }
 
-// waiting counts the modules that wait: those processes below this one that
+// waiting counts the modules that wait: the processes below this one that
 // have the module's file in their arguments, without the shells around them.
 func (c contest) waiting() int {
 	processes, err := procs.Tree(os.Getpid())

@@ -33,18 +33,18 @@ import (
 const (
 	// recordedEach is how many runs of each object the history has.
 	recordedEach = 10
-	// asked is how often each view, and each request of the API, is asked for.
+	// asked is how often each view, and each request of the API, is requested.
 	asked = 20
-	// memoryPairs is how often the operator's memory is measured with a history and without.
+	// memoryPairs is how often the operator's memory is measured with and without a history.
 	memoryPairs = 3
-	// recordedAtOnce is how many objects are created for the CPU of their runs.
+	// recordedAtOnce is how many objects are created to measure the CPU of their runs.
 	recordedAtOnce = 10
 	// reader is the service account that reads the history.
 	reader = "bench-reader"
 )
 
 // history measures what a full history costs: views and requests of the API, the operator's
-// memory, and the CPU of runs that are recorded beside that of runs that are not.
+// memory, and the CPU of runs that are recorded, compared with runs that are not.
 func (b *bench) history(ctx context.Context) error {
 	if err := b.removeThings(ctx); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (b *bench) history(ctx context.Context) error {
 	return b.historyCPU(ctx)
 }
 
-// record writes a history of runs, and returns two of one object.
+// record writes a history of runs, and returns two runs of one object.
 func (b *bench) record(ctx context.Context) (first, last history.Run, err error) {
 	objects := b.opts.recorded / recordedEach
 	all := runs.Many(objects, recordedEach)
@@ -78,7 +78,7 @@ func (b *bench) record(ctx context.Context) (first, last history.Run, err error)
 	ended, end := context.WithCancel(ctx)
 	end()
 	path := filepath.Join(dir, "runs.db")
-	for part := range slices.Chunk(all, 1000) { // so many wait to be written
+	for part := range slices.Chunk(all, 1000) { // so many can wait to be written
 		store, err := history.Open(history.Options{Path: path, MaxRuns: len(all), MaxBytes: 1 << 30, Log: logr.Discard()})
 		if err != nil {
 			return first, last, err
@@ -97,8 +97,8 @@ func (b *bench) record(ctx context.Context) (first, last history.Run, err error)
 	return first, last, err
 }
 
-// historyMemory starts operators with the history and without, in turn. Of one with it, all is read
-// that there is.
+// historyMemory starts operators with and without the history, in turn. With the history,
+// everything is read.
 func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err error) {
 	clients, err := kubernetes.NewForConfig(b.config)
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err
 	return nil
 }
 
-// recordedMemory is what an operator takes at rest, and, where it has the history, after all was read.
+// recordedMemory returns the operator's usage at rest and, with the history, after everything was read.
 func (b *bench) recordedMemory(ctx context.Context, with bool, read func(operator string) error) (was, is usage, err error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *bench) startRecorded(ctx context.Context, args []string) error {
 	return b.startProcess(ctx, append([]string{"--executor", "runner", "--proxy-port", "0"}, args...), env)
 }
 
-// readerToken is the token of a service account that may get the objects.
+// readerToken returns the token of a service account that may get the objects.
 func (b *bench) readerToken(ctx context.Context, clients kubernetes.Interface) (string, error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: reader}}
 	if err := b.client.Create(ctx, ns); err != nil {
@@ -203,10 +203,10 @@ func (b *bench) readerToken(ctx context.Context, clients kubernetes.Interface) (
 	return token.Status.Token, nil
 }
 
-// asker asks for what is at a path.
+// asker requests what is at a path.
 type asker = func(ctx context.Context, path string, query url.Values) (*http.Response, error)
 
-// succeeded sends a request, whose answer is to be one of success.
+// succeeded sends a request, and fails if the answer is not a success.
 func succeeded(r *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(r)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -215,11 +215,11 @@ func succeeded(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// readAll asks the operator's API, and a page that reads it, for all that there is, and prints
+// readAll requests everything from the operator's API, and from a page that reads it, and prints
 // how long each takes.
 func (b *bench) readAll(ctx context.Context, operator, token string, first, last history.Run, print bool) error {
 	source, began := &page.Remote{Ask: askAPI(operator, token, false), Get: runs.Object}, time.Now()
-	if _, _, err := source.Runs(ctx); err != nil { // as rolewright ui does before it says its address
+	if _, _, err := source.Runs(ctx); err != nil { // as rolewright ui does before it prints its address
 		return err
 	}
 	if print {
@@ -253,7 +253,7 @@ func (b *bench) readAll(ctx context.Context, operator, token string, first, last
 	return nil
 }
 
-// askAPI asks an operator; packed, for an answer that is compressed and stays so.
+// askAPI asks an operator. With packed, answers are compressed and stay so.
 func askAPI(operator, token string, packed bool) asker {
 	return func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
@@ -279,7 +279,7 @@ func askPage(address string) asker {
 	}
 }
 
-// request is one of those that are measured.
+// request is a request that is measured.
 type request struct {
 	name  string
 	how   asker
@@ -287,7 +287,7 @@ type request struct {
 	query url.Values
 }
 
-// requests are one of each kind, about the object of the two runs.
+// requests returns one request of each kind, about the object of the two runs.
 func requests(ask, show asker, first, last history.Run) []request {
 	of := url.Values{"group": {last.Group}, "kind": {last.Kind}, "namespace": {last.Namespace}, "name": {last.Name}}
 	return []request{
@@ -309,7 +309,7 @@ func requests(ask, show asker, first, last history.Run) []request {
 	}
 }
 
-// sizeOf sends a request, and returns how many bytes the answer has: of a stream, until its first line.
+// sizeOf sends a request, and returns the size of the answer in bytes; for a stream, up to its first line.
 func sizeOf(ctx context.Context, send func(context.Context) (*http.Response, error), stream bool) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -327,8 +327,8 @@ func sizeOf(ctx context.Context, send func(context.Context) (*http.Response, err
 	return io.Copy(io.Discard, resp.Body)
 }
 
-// historyCPU has runs of a workload recorded, and not, in turn: the CPU of the operator and of all
-// that it has started.
+// historyCPU compares the CPU of the operator, and of everything that it has started, for runs of a
+// workload with and without a history, in turn.
 func (b *bench) historyCPU(ctx context.Context) error {
 	const name = "reference"
 	var on, off, ratio series
@@ -353,7 +353,7 @@ func (b *bench) historyCPU(ctx context.Context) error {
 	return nil
 }
 
-// recordedCrowd is the CPU time of an operator, and of all below it, for forked runs of new objects. The
+// recordedCrowd returns the CPU time of an operator, and of everything below it, for forked runs of new objects. The
 // first object warms both up.
 func (b *bench) recordedCrowd(ctx context.Context, name string, args []string) (cpu float64, err error) {
 	if err := b.startWorkload(ctx, name, "warm", args...); err != nil {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// operation is a kind of request. call is made for the way of that name the
-// i-th time: what is written is an object of the way's own, and new each time.
+// operation is a kind of request. call returns the i-th request by the way of that
+// name: a write is for an object of this way only, and new each time.
 type operation struct {
 	name string
 	call func(way string, i int) call
@@ -22,10 +22,10 @@ const (
 	latencyNamespace = "bench-latency"
 	mergePatch       = "application/merge-patch+json"
 	applyPatch       = "application/apply-patch+yaml"
-	// warmUp requests are not counted: connections, caches and the watch on
-	// what the run owns come into being meanwhile.
+	// warmUp requests are not counted: during them, connections, caches and the watch on
+	// the run's dependents are established.
 	warmUp = 20
-	// listedObjects is how many a list has.
+	// listedObjects is how many objects a list has.
 	listedObjects = 100
 )
 
@@ -58,8 +58,8 @@ func operations() []operation {
 	}
 }
 
-// series are the times of one operation by one way, in milliseconds, or the
-// like.
+// series are the times of one operation by one way, in milliseconds, or similar
+// values.
 type series []float64
 
 // row prints quantiles of s.
@@ -69,14 +69,14 @@ func (s series) row(name, note string) {
 	fmt.Printf("%-50s %9.2f %9.2f %9.2f %9.2f %9.2f   %s\n", name, v[0], quantile(0.5), quantile(0.9), quantile(0.99), v[len(v)-1], note)
 }
 
-// quartiles prints quartiles of s, and what they are to reach.
+// quartiles prints the quartiles of s, and the target to reach.
 func (s series) quartiles(name, reach string) {
 	v := slices.Sorted(slices.Values(s))
 	n := len(v)
 	fmt.Printf("%-50s %9.2f %9.2f %9.2f %9.2f %9.2f   %s\n", name, v[0], v[n/4], v[n/2], v[3*n/4], v[n-1], reach)
 }
 
-// less is the difference of what was measured in turn.
+// less returns the differences of values that were measured in turn.
 func (s series) less(other series) series {
 	difference := make(series, len(s))
 	for i := range s {
@@ -89,7 +89,7 @@ func header(title string) {
 	fmt.Printf("\n%-50s %9s %9s %9s %9s %9s\n", title, "min", "median", "p90", "p99", "max")
 }
 
-// latency measures what the way through the API proxy of an operator adds to
+// latency measures what the way through an operator's API proxy adds to
 // requests of a run.
 func (b *bench) latency(ctx context.Context) error {
 	if err := b.startLending(ctx, latencyNamespace, 1); err != nil {
@@ -132,7 +132,7 @@ func (b *bench) furnish(ctx context.Context, proxied *rest.Config) error {
 	)
 }
 
-// keptConnections compares requests on connections that stay, as a client in
+// keptConnections compares requests on connections that are kept, as a client in
 // one process makes them.
 func (b *bench) keptConnections(ctx context.Context, proxied *rest.Config) error {
 	header(fmt.Sprintf("one request, kept connection, %d pairs, ms", b.opts.pairs))
@@ -152,7 +152,7 @@ func (b *bench) keptConnections(ctx context.Context, proxied *rest.Config) error
 	return nil
 }
 
-// freshConnections compares requests that each make a connection, as the tasks
+// freshConnections compares requests that each make a new connection, as the tasks
 // of a play do.
 func (b *bench) freshConnections(ctx context.Context, proxied *rest.Config) error {
 	header(fmt.Sprintf("one GET, fresh connection, %d times, ms", b.opts.pairs))
@@ -179,7 +179,7 @@ func (b *bench) freshConnections(ctx context.Context, proxied *rest.Config) erro
 	return nil
 }
 
-// inTurn makes requests of one kind by all ways in turn; who begins changes.
+// inTurn makes requests of one kind by all ways in turn, in changing order.
 // The second result is the operator's CPU time per turn, in milliseconds.
 func (b *bench) inTurn(ctx context.Context, op operation, ends ...*end) ([]series, float64, error) {
 	times := make([]series, len(ends))

@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// lendEnv names the directory in which the stubs say where the kubeconfigs of
+// lendEnv names the directory in which the stubs write where the kubeconfigs of
 // their runs are.
 const lendEnv = "FAKERUNNER_LEND"
 
-// access is the way to the API server that a run was given. The run is under
-// way until end is called.
+// access is the access to the API server that a run got. The run is in
+// progress until end is called.
 type access struct {
-	file       string // of the lent kubeconfig's path
+	file       string // contains the path of the lent kubeconfig
 	kubeconfig string
 	config     *rest.Config
 }
@@ -30,8 +30,8 @@ type access struct {
 // end lets the run end.
 func (a *access) end() error { return os.Remove(a.file) }
 
-// startLending starts an operator whose runs lend their access, up to so many
-// at a time, and a namespace for their objects. There are no other objects.
+// startLending starts an operator whose runs lend their access, up to concurrent of them
+// at a time, and makes a namespace for their objects. There are no other objects.
 func (b *bench) startLending(ctx context.Context, namespace string, concurrent int) error {
 	if err := b.removeThings(ctx); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (b *bench) borrow(ctx context.Context, namespace, name string) (*access, er
 	return b.nextAccess(ctx)
 }
 
-// nextAccess waits for the run that begins next.
+// nextAccess waits for the next run to begin, and returns its access.
 func (b *bench) nextAccess(ctx context.Context) (*access, error) {
 	a := &access{}
 	var failure error
@@ -90,7 +90,7 @@ func (b *bench) nextAccess(ctx context.Context) (*access, error) {
 	return a, nil
 }
 
-// endLending lets all runs end that are still in progress.
+// endLending lets all runs end that are in progress.
 func (b *bench) endLending() error {
 	entries, err := os.ReadDir(b.lent())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

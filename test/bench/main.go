@@ -1,14 +1,14 @@
-// Command bench measures what Rolewright itself costs: the time between an
-// object and its status around a run that takes none, what a thousand idle
-// objects need, what the way through the API proxy adds to a request, what
-// memory it takes while roles list many objects, and what runs cost that are
-// forked from a warm interpreter beside those that start a new Python, and in
-// which of their processes, how long anything is left of a run that is
-// ended, and what a full history of runs costs, a restart, and nothing at all. It prints figures and judges nothing.
+// Command bench measures what Rolewright itself costs: the time from an object
+// to its status with a run that takes no time; a thousand idle
+// objects; the way of a request through the API proxy; memory while roles list many
+// objects; runs that are forked from a warm interpreter, compared with runs that
+// start a new Python, and in which of their processes; how long anything is left
+// of a run that is ended; a full history of runs; a restart; and
+// nothing at all. It prints figures and makes no judgement.
 //
-// The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
-// compared with the workloads of the directory of that name, which run Ansible. `make bench`
-// runs it on the embedded control plane.
+// The run that takes no time is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
+// compared with the workloads in the directory workloads, which run Ansible. `make bench`
+// runs the command on the embedded control plane.
 package main
 
 import (

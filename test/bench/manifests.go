@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// variables is how many the workload manifests has.
+// variables is how many variables the workload manifests has.
 const variables = 200
 
-// deploymentHead and containerPiece are what templates of Deployments are made
-// of, and configHead and configPiece those of ConfigMaps. A piece has its number
-// for @i, and for @t, @n, @b, @r, @o five variables: text, number, truth, a
+// deploymentHead and containerPiece make up templates of Deployments,
+// configHead and configPiece templates of ConfigMaps. In a piece, @i stands for its number,
+// and @t, @n, @b, @r, @o for five variables: text, number, boolean, a
 // reference to text, an object.
 const (
 	deploymentHead = `apiVersion: apps/v1

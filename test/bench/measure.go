@@ -63,7 +63,7 @@ type bench struct {
 	dir      string
 	operator *operator
 	crd      *apiextensionsv1.CustomResourceDefinition
-	// namespaces were made for a part; seen are the runs whose access was borrowed.
+	// namespaces were made for a part of the measurement; seen are the runs whose access was borrowed.
 	namespaces []*corev1.Namespace
 	seen       map[string]bool
 }
@@ -154,7 +154,7 @@ func (b *bench) cleanUp() error {
 	return os.RemoveAll(b.dir)
 }
 
-// figures are the same thing measured several times, in milliseconds.
+// figures are repeated measurements of the same thing, in milliseconds.
 type figures struct {
 	name, reach string
 	values      []float64
@@ -173,7 +173,7 @@ func (p pathFigures) print() {
 	}
 }
 
-// measurePath creates objects one after the other and takes the time until the
+// measurePath creates objects one after the other, and measures the time until the
 // watch shows that they are ready.
 func (b *bench) measurePath(ctx context.Context) (pathFigures, error) {
 	list := &unstructured.UnstructuredList{}
@@ -261,7 +261,7 @@ func ready(obj *unstructured.Unstructured) bool {
 	return false
 }
 
-// lastRunTime is how long the last stub took, as it says itself.
+// lastRunTime returns how long the last stub took, according to itself.
 func (b *bench) lastRunTime() (time.Duration, error) {
 	data, err := os.ReadFile(b.times())
 	if err != nil {
@@ -289,7 +289,7 @@ type idleFigures struct {
 }
 
 // measureIdle creates objects until there are enough, restarts the operator
-// once they are ready, and watches it do nothing.
+// once they are ready, and measures while nothing happens.
 func (b *bench) measureIdle(ctx context.Context) (idleFigures, error) {
 	for i := b.runs(); i < b.opts.idle; i++ {
 		if err := b.create(ctx, "default", fmt.Sprintf("idle-%d", i)); err != nil {

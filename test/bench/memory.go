@@ -12,17 +12,17 @@ import (
 const (
 	memoryNamespace = "bench-memory"
 	readers         = 8   // runs that list at the same time
-	pageSize        = 500 // as kubectl asks for
+	pageSize        = 500 // kubectl's page size
 	writers         = connections
-	// defaultSettling is longer than the two minutes in which Go collects
+	// defaultSettling is longer than two minutes, after which Go collects
 	// garbage even if nothing is allocated.
 	defaultSettling = 150 * time.Second
-	// resting is for what leaves little garbage.
+	// resting is the settling time after work that leaves little garbage.
 	resting = 10 * time.Second
 )
 
 // memory measures the operator's memory while roles read, and while it watches
-// what they own.
+// their dependents.
 func (b *bench) memory(ctx context.Context) error {
 	if err := b.startLending(ctx, memoryNamespace, readers); err != nil {
 		return err
@@ -56,8 +56,8 @@ func (b *bench) memory(ctx context.Context) error {
 	return b.watching(ctx, runs)
 }
 
-// memoryOf prints the most memory that the operator has during do, and what it
-// has when that has had time to settle.
+// memoryOf prints the operator's peak memory during do, and its memory after it
+// has had time to settle.
 func (b *bench) memoryOf(ctx context.Context, name string, settling time.Duration, do func() (string, error)) error {
 	if err := b.operator.resetPeak(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (b *bench) memoryOf(ctx context.Context, name string, settling time.Duratio
 	return nil
 }
 
-// fill creates the ConfigMaps that belong to no one, and says how long it took.
+// fill creates the ConfigMaps without an owner, and returns how long it took.
 func (b *bench) fill(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := b.write(ctx, b.opts.configMaps, func(i int) call {
@@ -88,7 +88,7 @@ func (b *bench) fill(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// write makes n requests directly, many at once.
+// write makes n requests directly, many at a time.
 func (b *bench) write(ctx context.Context, n int, request func(i int) call) error {
 	direct, err := newEnd("direct", b.config, false)
 	if err != nil {
@@ -115,7 +115,7 @@ func together(n int, do func(i int) error) error {
 	return errors.Join(failures...)
 }
 
-// reading measures while every run lists all ConfigMaps, by pages for a while,
+// reading measures while every run lists all ConfigMaps: by pages for a while,
 // and then once without pages.
 func (b *bench) reading(ctx context.Context, runs []*access) error {
 	err := b.memoryOf(ctx, fmt.Sprintf("each lists them by pages of %d, for %s", pageSize, b.opts.listing), b.opts.settling, func() (string, error) {
@@ -130,8 +130,8 @@ func (b *bench) reading(ctx context.Context, runs []*access) error {
 	})
 }
 
-// listTogether lists with the access of all runs at once, again and again until
-// it is enough. It says how much that was.
+// listTogether lists with the access of all runs at once, repeatedly until enough
+// returns true. It returns how much was listed.
 func listTogether(ctx context.Context, runs []*access, limit int, enough func() bool) (string, error) {
 	var mu sync.Mutex
 	var lists int
@@ -157,7 +157,7 @@ func listTogether(ctx context.Context, runs []*access, limit int, enough func() 
 	return fmt.Sprintf("%d lists, %d requests, %d MiB", lists, all.requests, all.bytes>>20), err
 }
 
-// watching measures with a watch on ConfigMaps, because a run owns some.
+// watching measures with a watch on ConfigMaps, which the operator has because a run owns some.
 func (b *bench) watching(ctx context.Context, runs []*access) error {
 	const child = "owned-%d"
 	err := b.memoryOf(ctx, fmt.Sprintf("no run, and a watch on ConfigMaps, of which %d are owned", b.opts.owned), b.opts.settling, func() (string, error) {
@@ -186,11 +186,11 @@ func (b *bench) watching(ctx context.Context, runs []*access) error {
 	if err != nil {
 		return err
 	}
-	// It was a watch, to the end.
+	// The watch must have lasted to the end.
 	return b.provoke(ctx, fmt.Sprintf(child, 1))
 }
 
-// stir changes ConfigMaps that belong to no one. It says what that cost the
+// stir changes ConfigMaps without an owner. It returns what that cost the
 // operator, which sees the changes.
 func (b *bench) stir(ctx context.Context) (string, error) {
 	before, err := b.operator.usage()
@@ -209,8 +209,8 @@ func (b *bench) stir(ctx context.Context) (string, error) {
 	return fmt.Sprintf("CPU of the operator per change: %.3f ms", ms(after.cpu-before.cpu)/float64(changes)), err
 }
 
-// provoke changes a ConfigMap, and waits for the run that its owner gets for
-// that.
+// provoke changes a ConfigMap, and waits for the run that this causes for its
+// owner.
 func (b *bench) provoke(ctx context.Context, name string) error {
 	direct, err := newEnd("direct", b.config, false)
 	if err != nil {

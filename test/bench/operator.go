@@ -25,7 +25,7 @@ type operator struct {
 	metrics string // the address of the metrics server
 }
 
-// freeAddress is a loopback address that no one listens on.
+// freeAddress returns a loopback address that no one listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +40,7 @@ func (b *bench) startOperator(ctx context.Context, env ...string) error {
 	return b.startProcess(ctx, []string{"--executor", "runner", "--proxy-port", "0"}, append(b.stubEnviron(), env...))
 }
 
-// stubEnviron has the program found that lies where the stub does.
+// stubEnviron returns an environment in which the operator finds the stub, or what has replaced it.
 func (b *bench) stubEnviron() []string {
 	return []string{"PATH=" + filepath.Join(b.dir, "bin") + ":" + os.Getenv("PATH"), timesEnv + "=" + b.times()}
 }
@@ -55,7 +55,7 @@ func (b *bench) startReal(ctx context.Context, args ...string) error {
 
 func (b *bench) operatorLog() string { return filepath.Join(b.dir, "operator.log") }
 
-// startProcess starts the operator with more arguments and a larger environment.
+// startProcess starts the operator with additional arguments and environment entries.
 func (b *bench) startProcess(ctx context.Context, args, env []string) error {
 	binary, err := filepath.Abs(b.opts.binary)
 	if err != nil {
@@ -109,8 +109,8 @@ func (o *operator) stop() error {
 	}
 }
 
-// usage is what a process needs: memory now, the most of it since resetPeak,
-// CPU time so far. What is not anonymous is of files.
+// usage is what a process uses: its current memory, the peak since resetPeak, and its
+// CPU time so far. Memory that is not anonymous belongs to files.
 type usage struct {
 	residentMiB, peakMiB, anonMiB float64
 	cpu                           time.Duration
@@ -137,7 +137,7 @@ func (o *operator) usage() (usage, error) {
 	}, nil
 }
 
-// resetPeak begins the measurement of the most memory again (proc_pid_clear_refs(5)).
+// resetPeak restarts the measurement of the peak memory (proc_pid_clear_refs(5)).
 func (o *operator) resetPeak() error {
 	file := filepath.Join("/proc", strconv.Itoa(o.cmd.Process.Pid), "clear_refs")
 	if err := os.WriteFile(file, []byte("5"), 0); err != nil {
@@ -146,8 +146,8 @@ func (o *operator) resetPeak() error {
 	return nil
 }
 
-// phases are the mean durations of the phases of a reconcile so far, in
-// milliseconds, as the operator's own metrics have them.
+// phases returns the mean durations of the phases of a reconcile so far, in
+// milliseconds, from the operator's own metrics.
 func (o *operator) phases() (map[string]float64, error) {
 	res, err := http.Get("http://" + o.metrics + "/metrics") // on loopback
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// profile makes forked runs of each workload, and prints which processes take
+// profile makes forked runs of each workload, and prints which processes use
 // the CPU time.
 func (b *bench) profile(ctx context.Context) error {
 	trace := filepath.Join(b.dir, "trace")
@@ -43,7 +43,7 @@ func (b *bench) profile(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("workload %s: %w", name, err)
 			}
-			if i > 0 { // the first creates what there is to create
+			if i > 0 { // the first run creates the objects
 				sum.add(one)
 			}
 		}
@@ -52,7 +52,7 @@ func (b *bench) profile(ctx context.Context) error {
 	return nil
 }
 
-// share is what processes have taken: CPU time in seconds, and page faults.
+// share is what processes have used: CPU time in seconds, and page faults.
 type share struct{ user, system, faults float64 }
 
 func (u share) plus(v share) share {
@@ -68,18 +68,18 @@ func (u share) ms(n float64) string {
 
 // profile is the CPU time of a run by kinds of processes, in seconds.
 type profile struct {
-	modules float64 // how many
+	modules float64 // the number of modules
 	of      map[string]share
 	whole   cost
 }
 
-// kinds are those of a run's processes, with the parts of a profile.
+// kinds returns the kinds of a run's processes, in the order of a profile.
 func kinds() []string {
 	return []string{"ansible-runner", "ansible-playbook", "workers", "process that forks modules", "modules"}
 }
 
-// readProfile reads what the processes of a run have noted. The process that
-// leads it knows the CPU time of all below it, and so on.
+// readProfile reads what the processes of a run have recorded. Each process knows the CPU time of
+// all processes below it, starting with the one that leads the run.
 func readProfile(trace string, whole cost) (profile, error) {
 	p := profile{of: map[string]share{}, whole: whole}
 	text, err := os.ReadFile(trace)

@@ -16,10 +16,10 @@ import (
 //go:embed client.py
 var clientProgram string
 
-// pythonTimes is how many clients are made for each way.
+// pythonTimes is how many clients are made in each way.
 const pythonTimes = 30
 
-// pythonClients compares new clients in Python, which Ansible's modules make.
+// pythonClients compares how long new clients in Python take, as Ansible's modules make them.
 func (b *bench) pythonClients(ctx context.Context, run *access) error {
 	python, ok := findPython(ctx)
 	if !ok {
@@ -63,7 +63,7 @@ func (b *bench) pythonClients(ctx context.Context, run *access) error {
 	return nil
 }
 
-// findPython finds the interpreter of Ansible: the system's, or the first on PATH.
+// findPython finds the interpreter of Ansible: the system's, or the first in PATH.
 func findPython(ctx context.Context) (string, bool) {
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
 		if exec.CommandContext(ctx, python, "-c", "import kubernetes").Run() == nil {

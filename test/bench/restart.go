@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// restart measures what the operator and all below it take from a restart with objects
-// that have not changed, and while nothing happens: after that, and after a run.
+// restart measures what the operator, and everything below it, uses from a restart on with objects
+// that have not changed, and then while nothing happens: after the restart, and after a run.
 func (b *bench) restart(ctx context.Context) error {
 	if err := b.runWithStub(ctx); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (b *bench) restart(ctx context.Context) error {
 	return b.idleTree(ctx, fmt.Sprintf("%s after a run", b.opts.rest))
 }
 
-// runWithStub has the stub run all objects, stops the operator, and puts the real ansible-runner in the stub's place.
+// runWithStub makes the stub run all objects, stops the operator, and replaces the stub by the real ansible-runner.
 func (b *bench) runWithStub(ctx context.Context) error {
 	real, err := exec.LookPath("ansible-runner")
 	if err != nil {
@@ -55,8 +55,8 @@ func (b *bench) runWithStub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The stub says that it is the real one, and is replaced by it where it lies: anything
-	// else would be a reason for runs.
+	// The stub claims to be the real one, and is replaced by it in the same place: any
+	// difference would cause runs.
 	path := filepath.Join(b.dir, "bin", "ansible-runner")
 	text := fmt.Sprintf("#!/bin/sh\n[ \"$1\" != --version ] || exec %s --version\nexec %s \"$@\"\n", real, stub)
 	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o700)); err != nil {
@@ -79,7 +79,7 @@ func (b *bench) runWithStub(ctx context.Context) error {
 	return errors.Join(os.Remove(path), os.Symlink(real, path))
 }
 
-// idleTree prints what the operator and all below it take while nothing happens.
+// idleTree prints what the operator, and everything below it, uses while nothing happens.
 func (b *bench) idleTree(ctx context.Context, when string) error {
 	pid := b.operator.cmd.Process.Pid
 	was, err := usedBy(pid)
@@ -108,7 +108,7 @@ func (b *bench) idleTree(ctx context.Context, when string) error {
 	return err
 }
 
-// sleep waits.
+// sleep waits for d, or returns the reason why ctx ended.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

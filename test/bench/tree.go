@@ -4,7 +4,7 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// usedBy is what a tree has used so far, with the processes that have
+// usedBy returns what a process tree has used so far, including processes that have
 // ended and were waited for.
 func usedBy(root int) (share, error) {
 	processes, err := procs.Tree(root)
@@ -22,15 +22,15 @@ func usedBy(root int) (share, error) {
 	return sum, err
 }
 
-// footprint is the memory of processes in MiB: what they have to themselves, and
-// that with their shares of what they share.
+// footprint is the memory of processes in MiB: private memory, and private memory plus
+// their shares of shared memory.
 type footprint struct{ private, proportional float64 }
 
 func (f footprint) less(g footprint) footprint {
 	return footprint{f.private - g.private, f.proportional - g.proportional}
 }
 
-// footprintOf is the memory of a tree without its root (proc_pid_smaps(5)).
+// footprintOf returns the memory of a process tree without its root (proc_pid_smaps(5)).
 func footprintOf(root int) (footprint, error) {
 	var sum footprint
 	processes, err := procs.Tree(root)

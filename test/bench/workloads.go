@@ -19,16 +19,16 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// workload is a playbook or role by which the executors are compared.
+// workload is a playbook or role that is used to compare the executors.
 type workload struct {
 	name string
-	// reach is what CPU, plain ÷ forked, is to reach and to aim at.
+	// reach has the minimum and the aim for the ratio of CPU, plain ÷ forked.
 	reach string
-	// role: it is run as that of a watch is, with facts, and not by a playbook.
+	// role is set if the workload is run like a watch's role, with facts, instead of as a playbook.
 	role string
 }
 
-// allWorkloads are those of the directory of that name: its playbooks say what they are.
+// allWorkloads returns the workloads in the directory workloads; its playbooks say what they are.
 func allWorkloads() []workload {
 	return []workload{
 		{name: "reference", reach: "8, 10"}, {name: "facts", reach: "7, 10", role: "reference"}, {name: "large", reach: "6, 9"},
@@ -36,7 +36,7 @@ func allWorkloads() []workload {
 	}
 }
 
-// workloads are those that are measured: the one of the flag, else those with the names.
+// workloads returns the workloads to measure: the flag's, or else the ones with these names.
 func (b *bench) workloads(names ...string) []workload {
 	if b.opts.workload != "" {
 		names = []string{b.opts.workload}
@@ -44,7 +44,7 @@ func (b *bench) workloads(names ...string) []workload {
 	return slices.DeleteFunc(allWorkloads(), func(w workload) bool { return !slices.Contains(names, w.name) })
 }
 
-// workloadNames are the names of all.
+// workloadNames returns the names of all workloads.
 func workloadNames() []string {
 	var names []string
 	for _, w := range allWorkloads() {
@@ -53,7 +53,7 @@ func workloadNames() []string {
 	return names
 }
 
-// of is what a workload runs; any other playbook of the directory is one, too.
+// of returns the content of a workload. Any other playbook in the directory can be named, too.
 func (b *bench) of(name string) runner.Content {
 	for _, w := range allWorkloads() {
 		if w.name == name && w.role != "" {
@@ -63,13 +63,13 @@ func (b *bench) of(name string) runner.Content {
 	return runner.Content{Playbook: filepath.Join(b.copied(), name+".yml")}
 }
 
-// copied is where the workloads are, with what is made for them.
+// copied is the directory of the workloads, with what is made for them.
 func (b *bench) copied() string { return filepath.Join(b.dir, "workloads") }
 
-// admin is the kubeconfig of runs without an operator, which has a token as that of a run has.
+// admin is the kubeconfig of runs without an operator. It has a token, like a run's kubeconfig.
 func (b *bench) admin() string { return filepath.Join(b.dir, "admin.kubeconfig") }
 
-// prepareWorkloads makes what workloads need.
+// prepareWorkloads makes what the workloads need.
 func (b *bench) prepareWorkloads(ctx context.Context) error {
 	if b.opts.workload != "" && !slices.Contains(workloadNames(), b.opts.workload) {
 		return fmt.Errorf("there is no workload %q; there are %q", b.opts.workload, workloadNames())
@@ -83,7 +83,7 @@ func (b *bench) prepareWorkloads(ctx context.Context) error {
 	return b.writeAdmin(ctx)
 }
 
-// writeAdmin makes the account of an administrator, and its kubeconfig.
+// writeAdmin makes a service account with the rights of an administrator, and its kubeconfig.
 func (b *bench) writeAdmin(ctx context.Context) error {
 	meta := metav1.ObjectMeta{Name: "bench-admin", Namespace: metav1.NamespaceDefault}
 	account := &corev1.ServiceAccount{ObjectMeta: meta}

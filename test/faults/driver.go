@@ -30,7 +30,7 @@ type driver struct {
 func newDriver(o options, c *campaign.Campaign, k *kept) *driver {
 	d := &driver{o: o, c: c, kept: k, references: map[string]*reference{}}
 	if k.plans == nil {
-		return d // plans are made of references that are carried out now
+		return d // plans are made from references that are carried out now
 	}
 	for _, name := range sorted(k.results) {
 		res := k.results[name]
@@ -44,7 +44,7 @@ func newDriver(o options, c *campaign.Campaign, k *kept) *driver {
 	return d
 }
 
-// reference is a run of a workload without faults.
+// reference is the result of a workload without faults.
 type reference struct {
 	once   sync.Once
 	result campaign.Result
@@ -112,7 +112,7 @@ func (d *driver) choose(ctx context.Context) ([]plan.Plan, error) {
 	return all, nil
 }
 
-// generate makes plans of the reference runs of all workloads.
+// generate makes plans from the reference runs of all workloads.
 func (d *driver) generate(ctx context.Context) ([]plan.Plan, error) {
 	workloads := names(d.o.workloads)
 	if len(workloads) == 0 {
@@ -168,7 +168,7 @@ func (d *driver) carryOut(ctx context.Context) {
 			res, err = d.c.Run(ctx, p, ref.Dir)
 		}
 		switch {
-		case ctx.Err() != nil: // it is carried out again
+		case ctx.Err() != nil: // it is carried out again later
 		case err != nil:
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -180,7 +180,7 @@ func (d *driver) carryOut(ctx context.Context) {
 	})
 }
 
-// done notes and prints the result of a plan.
+// done records and prints the result of a plan.
 func (d *driver) done(res campaign.Result) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,13 +206,13 @@ func (d *driver) done(res campaign.Result) {
 		}
 		return
 	}
-	// References are needed to the end.
+	// References are needed until the end.
 	if !d.o.keep && !campaign.IsReference(res.Plan.Name) {
-		_ = os.RemoveAll(res.Dir) // the whole directory goes in the end
+		_ = os.RemoveAll(res.Dir) // the whole directory is removed at the end
 	}
 }
 
-// row is what became of the plans of a class.
+// row has the results of the plans of a class.
 type row struct{ plans, reached, violations, runs, forked, plain int }
 
 // report prints the table, and returns what is wrong.
@@ -263,7 +263,7 @@ func (d *driver) report() error {
 	return d.verdict(*total)
 }
 
-// verdict is what is wrong with the results, which have the total.
+// verdict returns what is wrong with the results; total is their sum.
 func (d *driver) verdict(total row) error {
 	errs := slices.Clone(d.errs)
 	done := map[string]bool{}
@@ -302,7 +302,7 @@ func sorted[T any](m map[string]T) []string {
 	return keys
 }
 
-// classOf is the row of a plan.
+// classOf returns the class of a plan, which is the name of its row.
 func classOf(p plan.Plan) string {
 	switch {
 	case len(p.Failpoints) > 0:

@@ -14,7 +14,7 @@ import (
 )
 
 // kept is what a campaign keeps in its directory, so that it can be stopped and
-// resumed: the operator that it tests, its plans, and the result of each plan that
+// resumed: the operator under test, its plans, and the result of each plan that
 // was carried out. No plan has two results.
 type kept struct {
 	dir     string
@@ -22,17 +22,17 @@ type kept struct {
 	results map[string]campaign.Result
 }
 
-// keptPlans is plans.json.
+// keptPlans is the content of plans.json.
 type keptPlans struct {
-	// What are the options that chose the plans, and Commit what the operator and the checks
-	// were built of.
+	// What has the options that chose the plans, and Commit the commit that the operator and the checks
+	// were built from.
 	What   string      `json:"what"`
 	Commit string      `json:"commit"`
 	Plans  []plan.Plan `json:"plans"`
 }
 
 // keep opens the directory of a campaign, and replaces the operator and the
-// scripted ansible-runner of the options by the copies that it has or makes.
+// scripted ansible-runner in the options by the copies that the directory has, or gets now.
 func keep(o *options) (*kept, error) {
 	for _, binary := range []*string{&o.Rolewright, &o.Options.Runner} {
 		if *binary == "" {
@@ -77,7 +77,7 @@ func keep(o *options) (*kept, error) {
 
 func (k *kept) path(name string) string { return filepath.Join(k.dir, name) }
 
-// choose keeps the plans of a campaign that begins.
+// choose saves the plans of a new campaign.
 func (k *kept) choose(o options, plans []plan.Plan) error {
 	k.plans = plans
 	data, err := json.Marshal(keptPlans{What: o.what(), Commit: version.GitVersion, Plans: plans})
@@ -88,12 +88,12 @@ func (k *kept) choose(o options, plans []plan.Plan) error {
 	return errors.Join(os.WriteFile(temporary, data, 0o600), os.Rename(temporary, k.path("plans.json")))
 }
 
-// add keeps a result.
+// add saves a result.
 func (k *kept) add(res campaign.Result) error {
 	return campaign.AddResult(k.path("results.jsonl"), res)
 }
 
-// left are the plans that have no result.
+// left returns how many plans have no result.
 func (k *kept) left() int {
 	n := 0
 	for _, p := range k.plans {
@@ -104,7 +104,7 @@ func (k *kept) left() int {
 	return n
 }
 
-// what are the options that choose plans.
+// what describes the options that choose plans.
 func (o options) what() string {
 	return fmt.Sprintf("%s runner, plans %q, %d generated, matrix %t, soak %d, fail-overs %d, workloads %q, %d times",
 		o.runner, o.plans, o.generate, o.matrix, o.soak, o.failovers, o.workloads, o.repeat)

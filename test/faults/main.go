@@ -1,11 +1,11 @@
-// Command faults meets the operator with faults: it carries out fault plans
+// Command faults confronts the operator with faults: it carries out fault plans
 // (package plan) on the embedded control plane, checks the invariants on what
 // was recorded, and prints a table. It exits with 1 if an invariant was
-// violated, or if too many plans never met what they wait for.
+// violated, or if too many plans never reached the point that they wait for.
 //
-// `make faults` runs all of it, `make test` the fixed plans. With -out a campaign
+// `make faults` runs everything, `make test` the fixed plans. With -out, a campaign
 // can be stopped and resumed: the directory keeps the operator, the plans and
-// their results, and the next call goes on with the plans that have none.
+// their results, and the next call continues with the plans that have no result.
 package main
 
 import (
@@ -26,16 +26,16 @@ type options struct {
 	campaign.Options
 	runner   string
 	parallel int
-	// What to do: the plans of files or directories, generated ones, the kill matrix, the soak.
+	// What to do: plans from files or directories, generated plans, the kill matrix, the soak.
 	plans     string
 	generate  int
 	matrix    bool
 	soak      int
 	failovers int
-	// workloads restricts what is generated; repeat carries all out so often.
+	// workloads restricts which plans are generated; repeat is how often all plans are carried out.
 	workloads string
 	repeat    int
-	// save is where plans are kept instead of being carried out.
+	// save is the directory to save plans in instead of carrying them out.
 	save      string
 	unreached float64
 	keep      bool
@@ -112,7 +112,7 @@ func run(ctx context.Context, o options) (err error) {
 	return verdict
 }
 
-// complete makes paths absolute: operators work elsewhere.
+// complete makes paths absolute, because operators run in another directory.
 func (o *options) complete() (temporary bool, err error) {
 	o.Kubeconfig, o.AuditLog = os.Getenv("KUBECONFIG"), os.Getenv("ROLEWRIGHT_TEST_AUDIT_LOG")
 	if o.Kubeconfig == "" || o.AuditLog == "" {
@@ -146,7 +146,7 @@ func (o *options) complete() (temporary bool, err error) {
 	return temporary, os.MkdirAll(o.Dir, 0o700)
 }
 
-// names are the parts of a list.
+// names splits a comma-separated list.
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }

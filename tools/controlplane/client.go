@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// apiClient is the little that the launcher itself asks of the API server, as the administrator.
+// apiClient sends the few requests of the launcher itself to the API server, as the administrator.
 type apiClient struct {
 	server string
 	http   *http.Client
@@ -29,26 +29,26 @@ func newAPIClient(server string, authority []byte, admin identity) (apiClient, e
 	return apiClient{
 		server: server,
 		http: &http.Client{
-			// One request of many: a server that accepts and does not answer is asked again.
+			// For each of many requests: a server that accepts a connection but does not answer is asked again.
 			Timeout:   5 * time.Second,
 			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}},
 		},
 	}, nil
 }
 
-// ready is nil when the API server says that it is.
+// ready returns nil when the API server says that it is ready.
 func (a apiClient) ready(ctx context.Context) error {
 	_, err := a.do(ctx, http.MethodGet, "/readyz", nil)
 	return err
 }
 
-// defaultsExist is nil when the namespace default can be used: pods are refused where the service account is missing.
+// defaultsExist returns nil when the namespace default can be used: Pods are refused without the service account.
 func (a apiClient) defaultsExist(ctx context.Context) error {
 	_, err := a.do(ctx, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", nil)
 	return err
 }
 
-// createNode makes a node that kwok takes care of. It is as large as a node may be: nothing ever runs on it.
+// createNode makes a node that kwok takes care of. It is as large as a node may be, because nothing ever runs on it.
 func (a apiClient) createNode(ctx context.Context, name string) error {
 	resources := map[string]string{"cpu": "1k", "memory": "1Ti", "pods": "10k"}
 	_, err := a.do(ctx, http.MethodPost, "/api/v1/nodes", map[string]any{
@@ -64,10 +64,10 @@ func (a apiClient) createNode(ctx context.Context, name string) error {
 	return err
 }
 
-// errNotReady says that a node is there without being ready yet.
+// errNotReady says that a node exists but is not ready yet.
 var errNotReady = errors.New("the node is not ready yet")
 
-// nodeReady is nil when the node's condition Ready is true.
+// nodeReady returns nil when the node's condition Ready is true.
 func (a apiClient) nodeReady(ctx context.Context, name string) error {
 	data, err := a.do(ctx, http.MethodGet, "/api/v1/nodes/"+name, nil)
 	if err != nil {

@@ -24,8 +24,8 @@ type cluster struct {
 	report    func(format string, args ...any)
 }
 
-// open claims the state directory and everything that must be there before the first process. The directory is gone
-// again when it fails, and when this process dies.
+// open claims the state directory and everything else that is needed before the first process. The directory is removed
+// if open fails, and when this process dies.
 func open(opts options, progress io.Writer) (*cluster, error) {
 	dir, err := claimDir(opts.Dir)
 	if err != nil {
@@ -37,7 +37,7 @@ func open(opts options, progress io.Writer) (*cluster, error) {
 		spawner: newSpawner(),
 		ended:   make(chan *component, 8), // more than there are components: none ever blocks
 		report: func(format string, args ...any) {
-			// Progress that no one can read any more stops nothing.
+			// If progress can no longer be written, the control plane goes on.
 			_, _ = fmt.Fprintf(progress, "control plane %5.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		},
 	}
@@ -47,11 +47,11 @@ func open(opts options, progress io.Writer) (*cluster, error) {
 	return c, nil
 }
 
-// kubeconfig is the administrator's.
+// kubeconfig returns the path of the administrator's kubeconfig.
 func (c *cluster) kubeconfig() string { return c.dir.join("kubeconfig") }
 
-// start brings everything up and returns when it can be used: the API server answers, and the controllers that make a
-// namespace usable have made the namespace default usable.
+// start brings everything up and returns when the cluster can be used: the API server answers, and the controllers that
+// make namespaces usable have done so for the namespace default.
 func (c *cluster) start(ctx context.Context, opts options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, fmt.Errorf("not ready within %s", opts.Timeout))
 	defer cancel()
@@ -152,7 +152,7 @@ func (c *cluster) writeIdentities() error {
 	return err
 }
 
-// launch starts components. They stop with the cluster, also where a later one cannot be started.
+// launch starts components. They stop with the cluster, even if a later one cannot be started.
 func (c *cluster) launch(makers ...func() (*component, error)) error {
 	for _, maker := range makers {
 		part, err := maker()
@@ -167,10 +167,10 @@ func (c *cluster) launch(makers ...func() (*component, error)) error {
 	return nil
 }
 
-// pollInterval is small beside the second or two that each component takes.
+// pollInterval is short compared to the second or two that each component takes.
 const pollInterval = 50 * time.Millisecond
 
-// await asks until the answer is nil, a component ends, or the context does; then the error says what was missing.
+// await calls ask until it returns nil, a component ends, or the context does. Then the error says what was missing.
 func (c *cluster) await(ctx context.Context, what string, ask func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -181,7 +181,7 @@ func (c *cluster) await(ctx context.Context, what string, ask func(context.Conte
 		}
 		select {
 		case <-ctx.Done():
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // anyone who interrupts wants no details
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // someone who interrupts wants no details
 				return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
 			}
 			return fmt.Errorf("wait for %s: %w (last answer: %w)%s", what, context.Cause(ctx), err, c.logs())
@@ -192,7 +192,7 @@ func (c *cluster) await(ctx context.Context, what string, ask func(context.Conte
 	}
 }
 
-// logs are the ends of all logs, for a start that took too long.
+// logs returns the ends of all logs, for a start that took too long.
 func (c *cluster) logs() string {
 	var text strings.Builder
 	for _, part := range c.running {
@@ -211,7 +211,7 @@ func (c *cluster) stop() error {
 	c.layout.etcd.release()
 	c.layout.api.release()
 	var err error
-	if c.layout.node { // what the kubelet has mounted there goes with the namespaces, and then the directory
+	if c.layout.node { // what the kubelet has mounted there goes with the namespaces, and the directory after it
 		c.dir.release()
 	} else {
 		err = c.dir.remove()

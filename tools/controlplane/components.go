@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// The programs and their flags. These functions are pure but for the look-up of the programs.
+// The programs and their flags. These functions are pure except for looking up the programs.
 
-// layout is where the parts of one control plane are to be found.
+// layout says where the parts of one control plane are.
 type layout struct {
 	dir      stateDir
 	assets   string
@@ -14,8 +14,8 @@ type layout struct {
 	api      port
 	auditLog string // absolute; empty: none
 	podsExec bool   // the node has a kubelet's endpoints
-	kubelet  port   // where, from kwok's start on
-	node     bool   // there is a real one
+	kubelet  port   // its port, once kwok has started
+	node     bool   // there is a real node
 }
 
 func (l layout) pki(file string) string { return l.dir.join("pki/" + file) }
@@ -43,7 +43,7 @@ func (l layout) newEtcd() (*component, error) {
 		"--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=rolewright="+peer,
-		// etcd holds every Secret, so it too asks for a certificate: other users of the machine reach the port.
+		// etcd holds every Secret, so it requires a certificate, too: other users of the machine can reach the port.
 		"--cert-file="+l.pki("server.crt"), "--key-file="+l.pki("server.key"),
 		"--client-cert-auth=true", "--trusted-ca-file="+l.pki("ca.crt"),
 		"--peer-cert-file="+l.pki("server.crt"), "--peer-key-file="+l.pki("server.key"),
@@ -67,20 +67,20 @@ func (l layout) newAPIServer() (*component, error) {
 		"--service-account-key-file=" + l.pki("service-account.crt"),
 		"--service-account-signing-key-file=" + l.pki("service-account.key"),
 		"--service-cluster-ip-range=" + serviceRange,
-		// A loopback address is not a valid endpoint, so that nothing can keep the Service "kubernetes" up to date.
+		// A loopback address is not a valid endpoint, so nothing can keep the Service "kubernetes" up to date.
 		"--endpoint-reconciler-type=none",
 		"--allow-privileged=true",
 		"--profiling=false",
 		// CBOR is the one encoding of requests that an API server may accept and does not by default. It is on so that
-		// tests can send every encoding there is. Custom resources are then stored in it, which no client sees.
-		// ShardedListAndWatch sends a replica the objects of its shards only.
+		// tests can send every encoding that exists. Custom resources are then stored in CBOR, which no client notices.
+		// ShardedListAndWatch sends a replica only the objects of its shards.
 		"--feature-gates=CBORServingAndStorage=true,ShardedListAndWatch=true",
 	}
 	if l.auditLog != "" {
 		args = append(args,
 			"--audit-policy-file="+l.dir.join("audit-policy.yaml"),
 			"--audit-log-path="+l.auditLog,
-			"--audit-log-mode=blocking",  // what a request did is in the log when its answer is there
+			"--audit-log-mode=blocking",  // the log has what a request did by the time of its answer
 			"--audit-log-maxsize=100000", // in MB: never rotated, so that readers see one file
 		)
 	}
@@ -92,14 +92,14 @@ func (l layout) newAPIServer() (*component, error) {
 	}
 	if l.node {
 		args = append(args,
-			"--advertise-address="+nodeIP, // a network namespace without a default route has none to find
+			"--advertise-address="+nodeIP, // a network namespace without a default route cannot determine it
 			"--kubelet-client-certificate="+l.pki("etcd-client.crt"), "--kubelet-client-key="+l.pki("etcd-client.key"),
 		)
 	}
 	return l.component("kube-apiserver", args...)
 }
 
-// The two below run once here and serve no one: no leader election, and no port (0).
+// The two below run as a single instance and serve no one: no leader election, and no port (0).
 
 func (l layout) newControllerManager() (*component, error) {
 	return l.component("kube-controller-manager",
@@ -109,7 +109,7 @@ func (l layout) newControllerManager() (*component, error) {
 		"--root-ca-file="+l.pki("ca.crt"),
 		"--service-account-private-key-file="+l.pki("service-account.key"),
 		"--service-cluster-ip-range="+serviceRange,
-		// Tests wait for namespaces and dependents to go; the defaults are for large clusters.
+		// Tests wait for namespaces and dependents to be removed; the defaults are for large clusters.
 		"--kube-api-qps=200", "--kube-api-burst=400",
 	)
 }
@@ -123,8 +123,8 @@ func (l layout) newScheduler() (*component, error) {
 	)
 }
 
-// auditPolicy keeps what tests count: every request of others than the control plane itself, custom resources with
-// request and response. Custom resources are all that is in none of the groups named.
+// auditPolicy keeps what tests count: requests for resources, except those of the API server itself and reads of the other
+// components; custom resources with request and response. Custom resources are everything in none of the named groups.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

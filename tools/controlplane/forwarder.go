@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// forwarder passes connections on until it is closed.
+// forwarder forwards connections until it is closed.
 type forwarder struct {
 	listener net.Listener
 	done     chan struct{}
@@ -31,16 +31,16 @@ func forward(from, to string) (*forwarder, error) {
 	return f, nil
 }
 
-// close stops listening. Connections that are open end with their clients, at the latest with the namespaces.
+// close stops listening. Open connections end with their clients, or at the latest with the namespaces.
 func (f *forwarder) close() {
 	if f == nil {
 		return
 	}
-	_ = f.listener.Close() // closed is what we want
+	_ = f.listener.Close() // closing is all that matters
 	<-f.done
 }
 
-// relay copies both ways until both have ended.
+// relay copies in both directions until both have ended.
 func relay(client net.Conn, to string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", to)
@@ -50,7 +50,7 @@ func relay(client net.Conn, to string) {
 	defer server.Close()
 	ended := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(server, client) // who breaks off has a reason
+		_, _ = io.Copy(server, client) // errors end the connection
 		_ = server.(*net.TCPConn).CloseWrite()
 		close(ended)
 	}()

@@ -13,13 +13,13 @@ import (
 )
 
 // A real node mounts file systems, makes network devices and leaves processes behind that no one waits for. So with
-// --node this program runs itself in namespaces of its own: with the last process they go, and with them all of that.
+// --node, this program runs itself in namespaces of its own: they end with the last process, and all of that with them.
 
-// isolatedFlag tells the program that it is in namespaces of its own. It is not for users.
+// isolatedFlag tells the program that it runs in namespaces of its own. It is not for users.
 const isolatedFlag = "--isolated"
 
-// isolate runs this program once more with the same arguments and returns its exit code, with nothing left of it: no
-// process, mount, network device, control group or file. A signal ends it at once; there is nothing to end gracefully.
+// isolate runs this program once more with the same arguments and returns its exit code. It leaves nothing behind: no
+// process, mount, network device, control group or file. A signal ends it at once; a graceful end would be pointless.
 func isolate(opts options, mode string, args []string) (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("--node wants root: a kubelet makes containers")
@@ -47,7 +47,7 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("find this program: %w", err)
 	}
-	// The shell is the first process of the namespace, where it waits for processes that have lost their parent.
+	// The shell is the first process of the namespace, and waits there for processes that have lost their parent.
 	command := slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
 		"sh", "-c", `"$@" & wait "$!"`, "sh", self, mode, isolatedFlag, "--dir", dir}, args)
 	cmd := exec.Command("unshare", command...)
@@ -75,10 +75,10 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 	}
 }
 
-// controlGroup is the name of the control group of a node whose state is in dir.
+// controlGroup returns the name of the control group of a node whose state is in dir.
 func controlGroup(dir string) string { return "/" + filepath.Base(dir) }
 
-// hierarchies are the roots of control groups: one of version 2, or those of version 1.
+// hierarchies returns the roots of control groups: the one of version 2, or those of version 1.
 func hierarchies() ([]string, error) {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/cgroup.procs"); err == nil {
@@ -94,7 +94,7 @@ func hierarchies() ([]string, error) {
 	return found, nil
 }
 
-// makeControlGroups makes the group of a node in every hierarchy. A kubelet wants its root group to be there.
+// makeControlGroups makes the group of a node in every hierarchy. A kubelet requires its root group to exist.
 func makeControlGroups(dir string) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -108,8 +108,8 @@ func makeControlGroups(dir string) error {
 	return nil
 }
 
-// removeControlGroups removes the group of a node with the groups in it, in every hierarchy. No process is left in any,
-// but the kernel may take a moment to see that.
+// removeControlGroups removes the group of a node with its subgroups, in every hierarchy. No process is left in any of them,
+// but the kernel may take a moment to notice.
 func removeControlGroups(dir string) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -141,8 +141,8 @@ func removeControlGroups(dir string) error {
 	return nil
 }
 
-// pause is what keeps the namespaces of a Pod: it does nothing until it is told to end. A Pod's processes that have lost
-// their parent are its children where the Pod shares its process numbers.
+// pause keeps the namespaces of a Pod alive: it does nothing until it is told to end. If the Pod's containers share process
+// IDs, it also waits for processes that have lost their parent, which become its children.
 func pause() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

@@ -14,14 +14,14 @@ import (
 )
 
 // janitor is a second process of this program that cleans up where the first one cannot: after SIGKILL. It sleeps on a
-// pipe, and the kernel wakes it by closing the other end. The components need no janitor, they die with the first
-// process; the state directory and the processes that the command of exec started do.
+// pipe, and the kernel wakes it by closing the other end. The components need no janitor, because they die with the first
+// process; the state directory, and the processes that the command of exec started, do need it.
 type janitor struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// What the janitor is told, one line each.
+// The messages to the janitor, one per line.
 const (
 	tellGroup = "group " // and the process group of the command
 	tellDone  = "done"   // everything is cleaned up
@@ -47,7 +47,7 @@ func hireJanitor(dir stateDir) (janitor, error) {
 	return janitor{cmd: cmd, pipe: pipe}, nil
 }
 
-// watchGroup has a process group killed when this process dies.
+// watchGroup makes the janitor kill a process group when this process dies.
 func (j janitor) watchGroup(group int) error {
 	if _, err := fmt.Fprintf(j.pipe, "%s%d\n", tellGroup, group); err != nil {
 		return fmt.Errorf("tell the janitor of the command: %w", err)
@@ -55,9 +55,9 @@ func (j janitor) watchGroup(group int) error {
 	return nil
 }
 
-// dismiss ends the janitor without it doing anything.
+// dismiss ends the janitor without any clean-up.
 func (j janitor) dismiss() error {
-	_, _ = fmt.Fprintln(j.pipe, tellDone) // where it is gone already, Wait says so
+	_, _ = fmt.Fprintln(j.pipe, tellDone) // if the janitor is gone, Wait says so
 	_ = j.pipe.Close()
 	if err := j.cmd.Wait(); err != nil {
 		return fmt.Errorf("dismiss the janitor: %w", err)
@@ -65,7 +65,7 @@ func (j janitor) dismiss() error {
 	return nil
 }
 
-// sweep is the janitor's life: it waits for the end of input and cleans up, unless it was told that nothing is left.
+// sweep is what the janitor does: it waits for the end of input and cleans up, unless it was told that nothing is left.
 func sweep(path string, input io.Reader) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	group := 0
@@ -75,18 +75,18 @@ func sweep(path string, input io.Reader) {
 			return
 		}
 		if number, found := strings.CutPrefix(line, tellGroup); found {
-			group, _ = strconv.Atoi(number) // 0 for what is not a number: no group
+			group, _ = strconv.Atoi(number) // 0, which is no group, if it is not a number
 		}
 	}
 	if group > 1 {
-		_ = syscall.Kill(-group, syscall.SIGKILL) // gone already is as good
+		_ = syscall.Kill(-group, syscall.SIGKILL) // it may be gone already
 	}
 	removeDead(path)
-	_ = removeControlGroups(path) // a real node had some
+	_ = removeControlGroups(path) // for a real node
 }
 
-// removeDead removes the directory of a dead control plane, unless a new one has claimed it. The components are dying:
-// for a moment they may still add files, and hold the lock's holder back from being seen as dead.
+// removeDead removes the directory of a dead control plane, unless a new one has claimed it. While the components are
+// dying, they may still add files for a moment, and the lock may still look held.
 func removeDead(path string) {
 	for range 100 { // 5 seconds; SIGKILL takes milliseconds
 		lock, err := lockDir(path)

@@ -9,10 +9,10 @@ import (
 
 // The endpoints of a kubelet, which kwok plays: what exec, attach, logs and port-forward of a Pod reach.
 
-// podsTemplate is what kwok does for every Pod. There is no container, so a command runs on this machine, in the
-// directory that is given; the log of every Pod is a file there, which commands may write to. A connection that is
-// forwarded gets back what it sends. kwok never closes a command's input, so each has to know where its input ends; tar
-// does where it reads block by block, and kubectl cp needs it.
+// podsTemplate configures what kwok does for every Pod. There is no container, so a command runs on this machine, in the
+// given directory. The log of every Pod is a file there, which commands may write to. A forwarded connection echoes what
+// it gets. kwok never closes a command's input, so each command has to know where its input ends. tar does if it reads
+// block by block, which kubectl cp needs.
 const podsTemplate = `apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterExec
 metadata: {name: pods}
@@ -36,7 +36,7 @@ spec: {forwards: [{command: [cat]}]}
 
 func (l layout) podsConfig() string { return l.dir.join("pods.yaml") }
 
-// preparePods writes what kwok does for Pods.
+// preparePods writes the configuration of kwok for Pods.
 func (c *cluster) preparePods() error {
 	dir := c.dir.join("pods")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -52,7 +52,7 @@ func (c *cluster) preparePods() error {
 	return nil
 }
 
-// kubeletArgs are the flags that make kwok a kubelet as well.
+// kubeletArgs are the flags that make kwok act as a kubelet, too.
 func (l layout) kubeletArgs() []string {
 	return []string{
 		"--config=" + l.podsConfig(),
@@ -63,8 +63,8 @@ func (l layout) kubeletArgs() []string {
 	}
 }
 
-// launchKwok starts kwok, which cannot share a port: the reservation of the node's ends right before. A process that takes the
-// port in between ends kwok, and so this control plane, with a message.
+// launchKwok starts kwok. kwok cannot share a port, so the reservation of the kubelet's port ends right before. If another
+// process takes the port in between, kwok ends, and so does this control plane, with a message.
 func (c *cluster) launchKwok(ctx context.Context) error {
 	if !c.layout.podsExec {
 		return c.launch(c.layout.newKwok)

@@ -12,7 +12,7 @@ const (
 	nodeAnnotation = "kwok.x-k8s.io/node"
 )
 
-// newKwok is kwok with the stages that its authors ship for nodes and pods; make puts them beside the programs.
+// newKwok returns kwok with its authors' stages for nodes and Pods; make puts them beside the programs.
 func (l layout) newKwok() (*component, error) {
 	stages := filepath.Join(l.assets, "kwok-stages.yaml")
 	if _, err := os.Stat(stages); err != nil {
@@ -23,7 +23,7 @@ func (l layout) newKwok() (*component, error) {
 		"--kubeconfig=" + l.pki("kwok.kubeconfig"),
 		"--manage-nodes-with-annotation-selector=" + nodeAnnotation + "=fake",
 		"--cidr=10.1.0.0/16",
-		// The node's heartbeat. The controller manager calls a node lost after 40 seconds without.
+		// The node's heartbeat. The controller manager treats a node as lost after 40 seconds without one.
 		"--node-lease-duration-seconds=40",
 	}
 	if l.podsExec {
@@ -32,7 +32,7 @@ func (l layout) newKwok() (*component, error) {
 	return l.component("kwok", args...)
 }
 
-// startNode adds what makes Pods run, or say that they do: a scheduler, kwok, and one node.
+// startNode adds what makes Pods run, or at least say so: a scheduler, kwok, and one node.
 func (c *cluster) startNode(ctx context.Context) error {
 	c.report("starting kube-scheduler and kwok with one node")
 	if err := c.launch(c.layout.newScheduler); err != nil {

@@ -26,13 +26,13 @@ else from --assets.
 Flags:
 `
 
-// Exit codes as a shell has them: for a program that Ctrl-C ended, and for one that cannot be started.
+// Exit codes as a shell has them: for a program that Ctrl-C has ended, and for one that cannot be started.
 const (
 	exitInterrupted = 130
 	exitNotFound    = 127
 )
 
-// options is what the command line says, with absolute paths.
+// options are the options of the command line, with absolute paths.
 type options struct {
 	Dir           string        // state directory; empty: a temporary one
 	Assets        string        // where the programs are that KUBEBUILDER_ASSETS does not provide

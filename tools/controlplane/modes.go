@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stay is the mode run: it returns when the context or a component ends, with everything gone again.
+// stay is the mode run: it returns when the context or a component ends, after everything is removed again.
 func stay(ctx context.Context, opts options, out, progress io.Writer) (err error) {
 	c, err := open(opts, progress)
 	if err != nil {
@@ -33,12 +33,12 @@ func stay(ctx context.Context, opts options, out, progress io.Writer) (err error
 	}
 }
 
-// exportLine is what a shell evaluates. The path is quoted where the shell would split it.
+// exportLine is for a shell to evaluate. The path is quoted if necessary.
 func exportLine(kubeconfig string) string {
 	return "export KUBECONFIG=" + shellQuote(kubeconfig)
 }
 
-// shellQuote quotes a path for a POSIX shell where that is needed.
+// shellQuote quotes a path for a POSIX shell if that is necessary.
 func shellQuote(path string) string {
 	if !strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(plain, r) }) {
 		return path
@@ -49,13 +49,13 @@ func shellQuote(path string) string {
 // plain are the characters that mean nothing to a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%"
 
-// commandGrace is what the command of exec gets between a signal, or a component's death, and its own. The clean-up of
-// the demo and of Ansible's processes takes seconds; a command that is stuck must end nevertheless.
+// commandGrace is how long the command of exec may take to end after a signal or the death of a component, before it is
+// killed. The clean-up of the demo and of Ansible's processes takes seconds, but a command that is stuck must end, too.
 const commandGrace = time.Minute
 
 // execute is the mode exec: it returns the exit code that the command ended with.
 func execute(ctx context.Context, opts options, command []string) (code int, err error) {
-	// Now rather than when everything is up.
+	// Check this now, not when everything is up.
 	if _, err := exec.LookPath(command[0]); err != nil {
 		return exitNotFound, fmt.Errorf("find the command: %w", err)
 	}
@@ -102,8 +102,8 @@ func (c *cluster) execute(command []string, signals <-chan os.Signal) (int, erro
 		close(ended)
 	}()
 	err := c.forward(group, signals, ended)
-	// What the command started and left behind goes too.
-	_ = syscall.Kill(-group, syscall.SIGKILL) // an empty group is what we want
+	// What the command started and left behind is killed, too.
+	_ = syscall.Kill(-group, syscall.SIGKILL) // an empty group is fine
 	return exitCode(cmd.ProcessState, err), err
 }
 
@@ -118,8 +118,8 @@ func (c *cluster) forward(group int, signals <-chan os.Signal, ended <-chan stru
 		case <-ended:
 			return failure
 		case received := <-signals:
-			number, _ := received.(syscall.Signal) // on this system every signal is one
-			_ = syscall.Kill(-group, number)       // ended says whether it was too late
+			number, _ := received.(syscall.Signal) // on this system every signal is one of these
+			_ = syscall.Kill(-group, number)       // ended tells if it was too late
 			if overdue == nil && number != syscall.SIGQUIT {
 				overdue = time.After(commandGrace)
 			}

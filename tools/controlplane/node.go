@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// A real node: containerd, runc, the bridge plugin of CNI, and a kubelet. It is for namespaces of its own (isolate.go).
+// A real node: containerd, runc, the bridge plugin of CNI, and a kubelet. It runs in namespaces of its own (isolate.go).
 //
-// There is no kube-proxy, and no DNS but what a test answers at the node's address. The one Service that has an address is
-// "kubernetes": a forwarder listens on it, so that a Pod's in-cluster configuration works as it is.
+// There is no kube-proxy, and no DNS except what a test answers at the node's address. The only Service with an address is
+// "kubernetes": a forwarder listens on it, so that a Pod's in-cluster configuration works unchanged.
 
 const (
 	// nodeIP is the node's address on the bridge, the gateway of its Pods.
 	nodeIP     = "10.244.0.1"
 	podRange   = "10.244.0.0/24"
 	nodeBridge = "rolewright0"
-	// pauseImage is made of this very program, because there is nowhere to pull one from.
+	// pauseImage is made from this very program, because there is no registry to pull one from.
 	pauseImage = "docker.io/rolewright/pause:1"
 )
 
@@ -52,8 +52,8 @@ const networkConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [{
 }]}
 `
 
-// The address is that of the API server's certificate for this server. Anyone who has a certificate of the authority may do
-// everything. What keeps a full disk of the machine from being the node's is that eviction begins late.
+// The address is in the API server's certificate for this server. Anyone with a certificate of the authority may do
+// everything. Eviction begins late, so that a full disk of the machine does not count as the node's.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[1]s
@@ -73,8 +73,8 @@ clusterDNS: [%[1]s]
 clusterDomain: cluster.local
 `
 
-// hideFixedPlaces gives the node directories of its own where containerd, the network plugins and the kubelet write
-// whatever they are configured to do. They go with the mount namespace.
+// hideFixedPlaces gives the node directories of its own in the places where containerd, the network plugins and the kubelet
+// write whatever their configuration. They are removed with the mount namespace.
 func hideFixedPlaces() error {
 	for _, dir := range []string{"/run/containerd", "/run/netns", "/var/lib/cni", "/var/log/containers", "/var/log/pods"} {
 		err := os.MkdirAll(dir, 0o755)
@@ -95,7 +95,7 @@ func (c *cluster) prepareNode() error {
 		return fmt.Errorf("list the network devices: %w", err)
 	}
 	for _, device := range devices {
-		// Where devices come by themselves (tunnels), they are down.
+		// Some devices (tunnels) appear by themselves; those are down.
 		if device.Flags&(net.FlagLoopback|net.FlagUp) == net.FlagUp {
 			return fmt.Errorf("a node is for a network namespace of its own, and this one has the device %s", device.Name)
 		}
@@ -103,8 +103,8 @@ func (c *cluster) prepareNode() error {
 	for _, command := range []string{
 		"link set lo up",
 		"addr add " + serviceIP + "/32 dev lo",
-		// With an address of its own: else it has the lowest of its Pods', and another one when that Pod goes, which the
-		// others learn half a minute later.
+		// With an address of its own. Otherwise the bridge has the lowest address of its Pods' interfaces, and gets another
+		// one when that Pod goes, which the other Pods only learn half a minute later.
 		"link add " + nodeBridge + " address 02:00:0a:f4:00:01 type bridge",
 		"addr add " + nodeIP + "/24 dev " + nodeBridge,
 		"link set " + nodeBridge + " up",
@@ -140,7 +140,7 @@ func (c *cluster) prepareNode() error {
 	return nil
 }
 
-// networkPlugins is where the plugins of CNI are: Debian's place, or that of the plugins' authors.
+// networkPlugins returns where the plugins of CNI are: Debian's directory, or the one of the plugins' authors.
 func networkPlugins() (string, error) {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
 		if _, err := os.Stat(dir + "/bridge"); err == nil {
@@ -150,7 +150,7 @@ func networkPlugins() (string, error) {
 	return "", errors.New("no network plugins in /usr/lib/cni or /opt/cni/bin: install them with `make setup-node`")
 }
 
-// tool runs a program that does its work at once.
+// tool runs a program that does not keep running.
 func (c *cluster) tool(name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	output, err := cmd.CombinedOutput()
@@ -179,7 +179,7 @@ func (l layout) newKubelet() (*component, error) {
 	)
 }
 
-// startRealNode adds a scheduler and one node with the images that were asked for.
+// startRealNode adds a scheduler and one node that has these images.
 func (c *cluster) startRealNode(ctx context.Context, images []string) error {
 	c.report("starting kube-scheduler, containerd and a kubelet")
 	forwarder, err := forward(serviceIP+":443", c.layout.api.address())

@@ -11,7 +11,7 @@ import (
 	"runtime"
 )
 
-// writePauseImage writes an image with this program as its only file, in the form of `docker save`.
+// writePauseImage writes an image with this program as its only file, in the format of `docker save`.
 func writePauseImage(path string) error {
 	self, err := os.Executable()
 	if err != nil {

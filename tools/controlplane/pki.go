@@ -24,13 +24,13 @@ const (
 	serviceIP    = "10.0.0.1"
 )
 
-// lifetime of everything the authority signs. A control plane that is up for longer than this is not a test's.
+// lifetime is the validity of everything that the authority signs. No test keeps a control plane up for longer.
 const lifetime = 30 * 24 * time.Hour
 
 // authority is a certificate authority that lives as long as one control plane. It signs for servers and clients alike:
-// anyone who holds a certificate of it is one of our own programs or the administrator.
+// anyone who has a certificate from it is one of our own programs or the administrator.
 type authority struct {
-	dir  string // where the files go
+	dir  string // for the files
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 	pem  []byte
@@ -50,7 +50,7 @@ func newAuthority(dir string) (*authority, error) {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "rolewright development control plane"},
-		NotBefore:             time.Now().Add(-time.Hour), // a clock that is set back must not break a running one
+		NotBefore:             time.Now().Add(-time.Hour), // setting a clock back must not break a running control plane
 		NotAfter:              time.Now().Add(lifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
@@ -68,7 +68,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.write("ca.crt", a.pem)
 }
 
-// issue signs a certificate for a client, and for a server on the loopback address or a real node's.
+// issue signs a certificate for a client, and for a server on the loopback address or a real node's address.
 func (a *authority) issue(name string, organizations ...string) (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *authority) write(file string, data []byte) error {
 	return nil
 }
 
-// kubeconfigTemplate carries the certificates in itself, so that the file can be copied and handed on.
+// kubeconfigTemplate contains the certificates, so that the file can be copied and handed on.
 const kubeconfigTemplate = `apiVersion: v1
 kind: Config
 clusters:
@@ -139,8 +139,8 @@ contexts:
 current-context: rolewright
 `
 
-// kubeconfig writes a kubeconfig for a user of the group system:masters to file, readable by no one else. The programs
-// of the control plane are in that group too: they run without a service account of their own per controller.
+// kubeconfig writes a kubeconfig for a user in the group system:masters to file, readable by its owner only. The programs
+// of the control plane are in that group, too: they have no service account per controller.
 func (a *authority) kubeconfig(file, server, user string) (identity, error) {
 	id, err := a.issue(user, "system:masters")
 	if err != nil {

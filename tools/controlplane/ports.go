@@ -9,7 +9,7 @@ import (
 // port is a loopback TCP port that belongs to this process until it ends: the socket is bound with SO_REUSEPORT and
 // never listens. The programs bind the same port with the same option (etcd --socket-reuse-port, kube-apiserver
 // --permit-port-sharing), while the kernel gives it to no one else. So two control planes that start at once cannot
-// clash, and no retry is needed. kwok has no such option: its port is only found to be free.
+// clash, and no retry is needed. kwok has no such option: its port was only free when it was chosen.
 type port struct {
 	fd     int
 	number int

@@ -28,8 +28,8 @@ func newSpawner() spawner {
 	return s
 }
 
-// start is cmd.Start with SIGKILL at this program's death, however that comes, and with a process group of its own, so
-// that Ctrl-C in a terminal reaches this program alone, which knows the order of things.
+// start is like cmd.Start, but the process gets SIGKILL when this program dies, however that happens. It also gets a process
+// group of its own, so that Ctrl-C in a terminal only reaches this program, which knows the right order.
 func (s spawner) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	done := make(chan error)
@@ -44,11 +44,11 @@ type component struct {
 	args []string
 
 	cmd  *exec.Cmd
-	log  string        // file with what it prints
+	log  string        // file with its output
 	done chan struct{} // closed when it has ended
 }
 
-// start runs the component and reports on ended when it is over.
+// start runs the component, and sends it to ended when it has ended.
 func (c *component) start(s spawner, dir stateDir, ended chan<- *component) error {
 	c.log = dir.join(c.name + ".log")
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -66,27 +66,27 @@ func (c *component) start(s spawner, dir stateDir, ended chan<- *component) erro
 		return fmt.Errorf("start %s: %w", c.name, err)
 	}
 	go func() {
-		_ = c.cmd.Wait() // how it ended is in ProcessState, why in the log
+		_ = c.cmd.Wait() // ProcessState says how it ended, the log why
 		close(c.done)
 		ended <- c
 	}()
 	return nil
 }
 
-// kill ends the component and waits until it is gone. There is nothing to end gracefully for: the data goes with it.
+// kill ends the component and waits until it is gone. A graceful end would be pointless: the data is removed with it.
 func (c *component) kill() {
 	if c.done == nil {
 		return
 	}
 	select {
-	case <-c.done: // its number may be another process's by now
+	case <-c.done: // its process ID may belong to another process by now
 	default:
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // gone in this moment is as good
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // it may have ended this moment
 		<-c.done
 	}
 }
 
-// endedError says that a component is gone that should be there, with the end of its log.
+// endedError says that a component has ended that should be running, with the end of its log.
 type endedError struct {
 	name  string
 	state string
@@ -104,7 +104,7 @@ func (c *component) failure() error {
 // tailLines is what fits on a terminal page.
 const tailLines = 20
 
-// tail is the end of a file, for a message. An unreadable file has none.
+// tail returns the end of a file for a message. If the file cannot be read, it returns the error.
 func tail(path string) []byte {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func tail(path string) []byte {
 	return bytes.Join(lines[max(0, len(lines)-tailLines):], []byte("\n"))
 }
 
-// find looks a program up: first where the environment says, then in the directory of our own.
+// find looks a program up: first where the environment says, then in our own directory.
 func find(name, assets string) (string, error) {
 	dirs := []string{assets}
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {

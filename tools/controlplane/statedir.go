@@ -15,11 +15,11 @@ import (
 // errHeld says that another process runs a control plane in the directory.
 var errHeld = errors.New("another control plane runs in this directory")
 
-// errForeign says that the directory holds something that is not ours, and that we therefore must not remove.
+// errForeign says that the directory holds files of others, which we must not remove.
 var errForeign = errors.New("the directory is not empty and no control plane made it")
 
-// lockFile marks a state directory as ours. Its lock is held for as long as the control plane runs, so that a process
-// that died in whatever way counts as dead, and it holds the process number of the holder.
+// lockFile marks a state directory as ours. It is locked for as long as the control plane runs, so that a process
+// counts as dead no matter how it died, and it contains the process ID of the holder.
 const lockFile = "controlplane.lock"
 
 // stateDir is a claimed state directory. The claim ends with release or with the process.
@@ -30,8 +30,8 @@ type stateDir struct {
 
 func (d stateDir) join(name string) string { return filepath.Join(d.path, name) }
 
-// claimDir makes the directory where needed, takes its lock, and empties it of what a dead predecessor
-// left. It returns errHeld or errForeign where the directory is not to be had. An empty path means a new temporary
+// claimDir makes the directory if needed, takes its lock, and removes what a dead predecessor left behind. It returns
+// errHeld or errForeign if the directory cannot be claimed. An empty path means a new temporary
 // directory.
 func claimDir(path string) (stateDir, error) {
 	if path == "" {
@@ -53,7 +53,7 @@ func claimDir(path string) (stateDir, error) {
 	return dir, nil
 }
 
-// lockPatiently makes the directory and takes its lock. The janitor of a predecessor that was killed may hold it, and
+// lockPatiently makes the directory and takes its lock. The janitor of a killed predecessor may hold the lock, and
 // remove the directory, for a moment.
 func lockPatiently(path string) (*os.File, error) {
 	for tries := 40; ; tries-- { // 2 seconds
@@ -68,7 +68,7 @@ func lockPatiently(path string) (*os.File, error) {
 	}
 }
 
-// prepareDir refuses what is another's: the directory will be removed with all that is in it.
+// prepareDir refuses a directory with files of others: the directory will be removed with everything in it.
 func prepareDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the directory: %w", err)
@@ -94,14 +94,14 @@ func prepareDir(path string) error {
 	return nil
 }
 
-// lockDir takes the lock of the directory that is at path now: one that was removed while we opened it does not count.
+// lockDir takes the lock of the directory that is at path now. A directory that was removed while we opened it is an error.
 func lockDir(path string) (*os.File, error) {
 	name := filepath.Join(path, lockFile)
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	// A lock of the open file, not of the process: it ends with this file and no other, and can be asked about.
+	// A lock of the open file, not of the process: it ends only when this file is closed, and other processes can query it.
 	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		err = errHeld
@@ -123,7 +123,7 @@ func sameFile(file *os.File, name string) error {
 	}
 	present, err := os.Lstat(name)
 	if err != nil {
-		return err // os.ErrNotExist where it was removed meanwhile
+		return err // os.ErrNotExist if it was removed in the meantime
 	}
 	if !os.SameFile(opened, present) {
 		return errHeld // the process that replaced it is about to take it
@@ -131,7 +131,7 @@ func sameFile(file *os.File, name string) error {
 	return nil
 }
 
-// clear removes all but the lock and notes who holds it.
+// clear removes everything but the lock, and notes the holder in it.
 func (d stateDir) clear() error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -154,7 +154,7 @@ func (d stateDir) clear() error {
 	return nil
 }
 
-// remove deletes the directory and gives up the claim, in this order, so that no one claims what is about to go.
+// remove deletes the directory and gives up the claim, in this order, so that no one claims a directory that is about to go.
 func (d stateDir) remove() error {
 	err := os.RemoveAll(d.path)
 	d.release()

@@ -1,6 +1,6 @@
 //go:build tools
 
-// The programs that `make` builds from this module, kept in go.mod by these imports.
+// The programs that `make` builds from this module. These imports keep them in go.mod.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxCount is the highest count. Far above it counters would begin again at 0: a
+// maxCount is the highest count. Far above it, a counter would start from 0 again: a
 // [prometheus.Counter] counts whole numbers in 64 bits.
 const maxCount = 1 << 63
 
@@ -72,8 +72,8 @@ func observer(vec prometheus.ObserverVec) func(values []string) instrument {
 	}
 }
 
-// apply makes a change to the series with these labels. It returns the usage of all
-// metrics afterwards; total is the usage before. After an error nothing has
+// apply makes a change to the series with these labels. total is the usage of all
+// metrics before the change; apply returns the usage afterwards. If it returns an error, nothing has
 // changed.
 func (f *family) apply(c change, labels map[string]string, total usage) (usage, error) {
 	if c.kind.class() != f.kind.class() {
@@ -86,7 +86,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	for _, name := range f.labels {
 		values = append(values, labels[name])
 	}
-	key := strings.Join(values, "\xff") // which is in no UTF-8 text
+	key := strings.Join(values, "\xff") // UTF-8 text does not contain the separator
 	s := f.series[key]
 	var before float64
 	if s != nil {
@@ -113,7 +113,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	return total, nil
 }
 
-// written is the length of name and labels in a line of the exposition, in which
+// written returns the length of name and labels in a line of the exposition, in which
 // quotes, backslashes and line ends are escaped.
 func written(name string, labels map[string]string) int {
 	n := len(name)

@@ -20,12 +20,12 @@ import (
 )
 
 // Metrics are kept as long as the operator runs, and a role may create them in a
-// loop by mistake: so each part is bounded, far above what a dashboard shows.
+// loop by mistake. So everything is bounded, far above what a dashboard can show.
 const (
 	maxMetrics = 500
 	// maxSeries bounds the combinations of label values of each metric, and maxTotal
-	// those of all. maxText bounds the bytes of names, labels and descriptions that one
-	// reading of all has: a series of a histogram has 14 lines.
+	// those of all metrics. maxText bounds the bytes of names, labels and descriptions
+	// in one scrape of all metrics: a series of a histogram has 14 lines.
 	maxSeries = 1000
 	maxTotal  = 10_000
 	maxText   = 4 << 20
@@ -35,19 +35,19 @@ const (
 	maxLabels      = 10
 	maxLabelValue  = 256
 
-	// maxBody holds all of the above several times, escaped.
+	// maxBody has room for all of the above several times, escaped.
 	maxBody = 64 << 10
 )
 
 // Options says where user metrics go.
 type Options struct {
 	// Registerer is a [prometheus.Registry], which gets every user metric. The
-	// operator's own must be registered before the first request, or they may
-	// find their names taken.
+	// operator's own metrics must be registered before the first request, or a user metric may
+	// take their names.
 	Registerer prometheus.Registerer
 	Log        logr.Logger
-	// Full, unless it is nil, is called when a request is refused because there are
-	// too many metrics.
+	// Full is called when a request is refused because there are too many
+	// metrics; it may be nil.
 	Full func()
 }
 
@@ -55,7 +55,7 @@ type Options struct {
 // is safe for concurrent use.
 type Handler struct {
 	opts Options
-	// said bounds what the log has of refusals: a role may repeat its request as often as it wants.
+	// said limits how many refusals are logged: a role may repeat its request as often as it likes.
 	said rate.Sometimes
 
 	mu       sync.Mutex
@@ -66,10 +66,10 @@ type Handler struct {
 // usage is the usage of all metrics together.
 type usage struct{ series, text int }
 
-// ErrFull is wrapped by refusals because a limit is reached.
+// ErrFull is wrapped by refusals that are due to a limit.
 var ErrFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
 
-// check returns an error that names the limit that is exceeded.
+// check returns an error that names a limit that is exceeded.
 func (u usage) check() error {
 	switch {
 	case u.series > maxTotal:
@@ -119,8 +119,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Record executes a request that has come another way: the same JSON, without unknown
-// fields. An error is for who sent it, and wraps [ErrFull] if a limit is reached.
+// Record executes a request that arrived in another way. It is the same JSON, but must not have unknown
+// fields. The error is for the sender, and wraps [ErrFull] if a limit is reached.
 func (h *Handler) Record(body []byte) error {
 	var req request
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -142,7 +142,7 @@ func (h *Handler) refused(err error) {
 	h.said.Do(func() { h.opts.Log.Info("user metric refused", "reason", text.Clip(err.Error(), 1<<10)) })
 }
 
-// record executes a request. An error is for the client.
+// record executes a request. The error is for the client.
 func (h *Handler) record(r request) error {
 	c, err := r.change()
 	if err != nil {
@@ -189,8 +189,8 @@ func (h *Handler) recordFirst(r request, c change) error {
 }
 
 // confusable returns a registered metric whose series would share a name with
-// those of a new one, such as x, a histogram, and x_count. A registry takes
-// both, and fails whenever it is read.
+// those of a new one, such as a histogram x and a counter x_count. A registry
+// accepts both, and then fails at each scrape.
 func (h *Handler) confusable(name string, k kind) string {
 	for _, suffix := range k.suffixes() {
 		if h.registered(name + suffix) {
@@ -213,14 +213,14 @@ func (h *Handler) confusable(name string, k kind) string {
 	return ""
 }
 
-// errFree is the error of a probe if no metric has its name.
+// errFree is the error of a probe if the name is not taken.
 var errFree = errors.New("the name is free")
 
 // probe describes a metric that is never registered.
 type probe string
 
 // Describe sends the name with a help text that no metric of the operator has,
-// which is refused if the name is known, and then a description that is always
+// which is refused if the name is known. Then it sends a description that is always
 // refused.
 func (p probe) Describe(ch chan<- *prometheus.Desc) {
 	ch <- prometheus.NewDesc(string(p), "\x00", nil, nil)
@@ -230,8 +230,8 @@ func (p probe) Describe(ch chan<- *prometheus.Desc) {
 // Collect is never called.
 func (p probe) Collect(chan<- prometheus.Metric) {}
 
-// registered reports whether a metric of this name is or was registered. A
-// registerer can only be asked by registering something.
+// registered reports whether a metric of this name is or was registered. The only way
+// to ask a registerer is to register something.
 func (h *Handler) registered(name string) bool {
 	if _, own := h.families[name]; own {
 		return true

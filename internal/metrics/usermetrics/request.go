@@ -21,7 +21,7 @@ const (
 	summary   kind = "summary"
 )
 
-// class is the same for a metric and for the requests that it accepts.
+// class groups a metric with the requests that it accepts.
 func (k kind) class() string {
 	if k == histogram || k == summary {
 		return "histogram or summary"
@@ -29,7 +29,7 @@ func (k kind) class() string {
 	return string(k)
 }
 
-// lines is how many lines a series takes in the exposition.
+// lines returns how many lines a series takes in the exposition.
 func (k kind) lines() int {
 	switch k {
 	case histogram:
@@ -41,7 +41,7 @@ func (k kind) lines() int {
 	}
 }
 
-// suffixes are what the exposition appends to the metric's name.
+// suffixes returns what the exposition appends to the metric's name.
 func (k kind) suffixes() []string {
 	switch k {
 	case histogram:
@@ -91,9 +91,9 @@ func decode(body io.Reader) (request, error) {
 	return r, err
 }
 
-// change is the change that a request makes to a series: it adds amount to a
-// counter, passes it to a histogram or summary as an observation, and adds it to a
-// gauge or, with set, sets the gauge to it.
+// change is the change that a request makes to a series. amount is added to a
+// counter, observed by a histogram or summary, and added to a gauge or, if set is
+// true, becomes the value of the gauge.
 type change struct {
 	kind   kind
 	amount float64

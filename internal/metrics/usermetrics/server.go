@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Clients are on the same machine and send one small request: a client that
-// takes longer has stopped. readHeaderTimeout is ansible-operator's.
+// Clients are on the same machine and send one small request. A client that
+// takes longer is no longer alive. readHeaderTimeout is ansible-operator's.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 5 * time.Second
@@ -21,9 +21,9 @@ const (
 	maxHeaderBytes    = 16 << 10
 )
 
-// Serve answers POST /metrics on l until ctx is done, and returns nil when the
-// requests in progress have been answered. The timeouts end slow ones: there is no
-// other deadline. Any other end of the listener is an error. It closes l.
+// Serve answers POST /metrics on l until ctx is done. It returns nil when the
+// requests in progress have been answered; for slow ones, only the timeouts limit
+// that. Any other end of the listener is an error. It closes l.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", h)

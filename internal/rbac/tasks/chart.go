@@ -13,12 +13,12 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// made are the requests for an object of a chart, of a hook, too.
+// made lists the verbs for an object of a chart or of a hook.
 const made = "get list watch create update patch delete"
 
-// OfChart lists the requests for the objects in the templates of a chart, of its subcharts and in crds/, whatever values
-// it is given, and what the comments in the templates list. dir is what the paths begin with. Alternatives, such as
-// an older version of an API, are uses of one place, of which one has to be known.
+// OfChart lists the requests for the objects in the templates of a chart, of its subcharts and in crds/, whatever the
+// values are, and the requests that comments in the templates list. dir is the prefix of the paths. Alternatives, such as
+// an older version of an API, are uses at the same place; at least one of them has to be known.
 func OfChart(c *chartdir.Chart, dir string) (Report, error) {
 	s := &scanner{}
 	charts, err := c.Subcharts()
@@ -59,10 +59,10 @@ func (s *scanner) chart(c *chartdir.Chart, dir string) {
 	}
 }
 
-// lookups match calls of the function that reads objects of the cluster, with what may be their version and kind.
+// lookups matches calls of the function that reads objects of the cluster. The groups are its version and kind, if literal.
 var lookups = regexp.MustCompile(`\blookup\s+(?:"([^"]*)"|\S+)\s+(?:"([^"]*)"|\S+)`)
 
-// looked gives the objects that a template reads.
+// looked records the objects that a template reads with lookup.
 func (s *scanner) looked(text, file string) {
 	for _, m := range lookups.FindAllStringSubmatchIndex(text, -1) {
 		line := 1 + strings.Count(text[:m[0]], "\n")
@@ -74,16 +74,16 @@ func (s *scanner) looked(text, file string) {
 	}
 }
 
-// action matches comments of Go templates, and actions that make no text of their own.
+// action matches comments of Go templates, and actions that produce no text of their own.
 var action = regexp.MustCompile(`(?s)\{\{-?\s*(?:/\*.*?\*/|(?:(?:if|else|end|with|range|define|block)\b|\$\w+\s*:?=)[^}]*)\s*-?\}\}`)
 
-// comments match those of Go templates.
+// comments matches comments of Go templates.
 var comments = regexp.MustCompile(`(?s)\{\{-?\s*/\*.*?\*/\s*-?\}\}`)
 
-// emptied keeps the lines of a text, and nothing in them.
+// emptied returns as many empty lines as the text has lines.
 func emptied(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }
 
-// ofValues matches actions that print objects which are values.
+// ofValues matches actions that print objects taken from values.
 var ofValues = regexp.MustCompile(`(?m)^\{\{-?.*\b(?:tpl|toYaml|tplvalues\.render)\b`)
 
 // template reads the documents of a Go template, line by line.
@@ -124,7 +124,7 @@ func (s *scanner) template(text, file string, defaults *yaml.Node) {
 // aValue matches an action that prints a value of the chart.
 var aValue = regexp.MustCompile(`^\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|\s*quote\s*)?-?\}\}$`)
 
-// valueAt is a default; empty if there is none.
+// valueAt returns the default at a path; empty if there is none.
 func valueAt(defaults *yaml.Node, path string) string {
 	for name := range strings.SplitSeq(path, ".") {
 		defaults = content.Get(defaults, name)
@@ -135,7 +135,7 @@ func valueAt(defaults *yaml.Node, path string) string {
 	return defaults.Value
 }
 
-// templated gives the objects of one document.
+// templated records the objects of one document.
 func (s *scanner) templated(kinds, versions []key, at Place, text string) {
 	if len(kinds) == 0 {
 		if ofValues.MatchString(text) {
@@ -157,7 +157,7 @@ func (s *scanner) templated(kinds, versions []key, at Place, text string) {
 			literal++
 			s.report.Uses = append(s.report.Uses, Use{Place: place, APIVersion: v.value, Kind: kind.value, Verbs: strings.Fields(made), Makes: true})
 		}
-		if literal == 0 { // of whichever group has such a kind
+		if literal == 0 { // in whichever group has such a kind
 			s.report.Uses = append(s.report.Uses, Use{Place: place, APIVersion: "v1", Kind: kind.value, Verbs: strings.Fields(made), Makes: true})
 		}
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 // UseKubernetesCore reports whether a task of a role or playbook names a module of kubernetes.core, by its full or its
-// short name, as far as they can be read.
+// short name, as far as the content can be read.
 func UseKubernetesCore(c content.Content, o content.Options) bool {
 	found := &kubernetesCore{}
-	_ = content.Read(c, o, found) // what cannot be read is not known to use it; Scan names it
+	_ = content.Read(c, o, found) // unreadable content counts as not using it; Scan reports it
 	return found.any
 }
 

@@ -15,11 +15,11 @@ import (
 type object struct {
 	place            Place
 	apiVersion, kind string
-	// named is true if the definition has its name.
+	// named is true if the definition contains the object's name.
 	named bool
 }
 
-// objects are those that the arguments of k8s or k8s_scale define.
+// objects returns the objects that the arguments of k8s or k8s_scale define.
 func (a args) objects() []object {
 	switch {
 	case a.has("resource_definition", "definition", "inline"):
@@ -35,7 +35,7 @@ func (a args) objects() []object {
 // fileLookup matches a definition that is the content of a literally named file.
 var fileLookup = regexp.MustCompile(`^\s*\{\{-?\s*(?:lookup|query|q)\(\s*['"](?:ansible\.builtin\.)?(template|file)['"]\s*,\s*['"]([^'"]*)['"]`)
 
-// defined reads a definition: a mapping, a list of them, text, or a lookup of a
+// defined reads a definition: a mapping, a list of mappings, text, or a lookup of a
 // file.
 func (a args) defined(n *yaml.Node) []object {
 	switch n = content.Resolved(n); n.Kind {
@@ -60,7 +60,7 @@ func (a args) defined(n *yaml.Node) []object {
 	}
 	first := n.Line
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		first++ // the text begins below its key
+		first++ // the text begins in the line below its key
 	}
 	return a.documents(n.Value, a.f.File, first)
 }
@@ -79,7 +79,7 @@ func (a args) mapping(n *yaml.Node) []object {
 	return a.objectOf(cmp.Or(kind, a.get("kind")), cmp.Or(content.Get(n, "apiVersion"), a.get("api_version", "api", "version")), o)
 }
 
-// file reads the objects of a file, which may be a template.
+// file reads the objects in a file, which may be a template.
 func (a args) file(n *yaml.Node, kind string) []object {
 	n = cmp.Or(content.Get(n, "path"), n)
 	if n.Kind == yaml.SequenceNode {
@@ -106,8 +106,8 @@ func (a args) file(n *yaml.Node, kind string) []object {
 	return a.documents(string(data), path, 1)
 }
 
-// keyLine matches the lines of a manifest that are read: the keys of the object
-// itself, which are not indented.
+// keyLine matches the lines of a manifest that are read: top-level keys of the
+// object, which are not indented.
 var keyLine = regexp.MustCompile(`^(apiVersion|kind):\s*(.*?)\s*$`)
 
 // comment matches comments and statements of Jinja.
@@ -119,13 +119,13 @@ type key struct {
 	line        int
 }
 
-// documents reads the objects of a text, line by line: it may be a template.
-// first is the number of its first line.
+// documents reads the objects in a text line by line, since it may be a template.
+// first is the line number of its first line.
 func (a args) documents(content, file string, first int) []object {
 	content = comment.ReplaceAllStringFunc(content, emptied)
 	var found []object
 	var keys []key
-	text := 0 // the first line of the document that says something
+	text := 0 // the first line of the document that is not empty
 	finish := func() {
 		if text > 0 {
 			found = append(found, a.document(keys, file, text)...)
@@ -149,7 +149,7 @@ func (a args) documents(content, file string, first int) []object {
 	return found
 }
 
-// document gives the object of one document.
+// document returns the object of one document.
 func (a args) document(keys []key, file string, line int) []object {
 	var kind, version key
 	ambiguous := false
@@ -173,7 +173,7 @@ func (a args) document(keys []key, file string, line int) []object {
 	return a.objectOf(scalar(kind), scalar(version), object{place: Place{file, kind.line}, named: true})
 }
 
-// scalar is the node of a key's value; nil without a value.
+// scalar returns the node of a key's value; nil if there is no value.
 func scalar(k key) *yaml.Node {
 	if k.value == "" {
 		return nil

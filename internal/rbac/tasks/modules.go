@@ -12,20 +12,20 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// request is a request that a module sends. Without a kind it is for the kind
+// request is a request that a module sends. Without a kind, it is for the kind
 // that the arguments name.
 type request struct {
 	apiVersion, kind, subresource string
 	verbs                         string
 }
 
-// modules are the requests of the modules of kubernetes.core and
-// operator_sdk.util that do not depend on more arguments than kind and
+// modules returns the requests of those modules of kubernetes.core and
+// operator_sdk.util whose requests depend on no arguments but kind and
 // api_version. Modules that send none have an empty list.
 func modules() map[string][]request {
 	pod := request{"v1", "Pod", "", "get"}
-	// A command in a container is a GET that becomes a WebSocket, for which newer
-	// API servers want create as well.
+	// A command in a container is a GET that becomes a WebSocket. For it, newer
+	// API servers require create as well.
 	exec := request{"v1", "Pod", "exec", "create get"}
 	secrets := []request{{"v1", "Secret", "", "get list create update delete"}}
 	return map[string][]request{
@@ -48,8 +48,8 @@ func modules() map[string][]request {
 	}
 }
 
-// operatorModules are the requests of the modules of rolewright.operator, which the
-// operator sends for them. What it does to the object of the run it is permitted anyway.
+// operatorModules returns the requests that the operator sends for the modules of
+// rolewright.operator. Requests for the object of the run are permitted anyway.
 func operatorModules() map[string][]request {
 	return map[string][]request{
 		"status": {}, "requeue_after": {}, "metric": {}, "trigger_info": {},
@@ -103,7 +103,7 @@ func (s *scanner) module(name string, a args) {
 // quiet matches collections whose modules send no requests to the API server.
 var quiet = regexp.MustCompile(`^(ansible\.(posix|utils)|community\.(general|crypto))\.`)
 
-// local reports whether a module comes with the role or playbook.
+// local reports whether a module is part of the role or playbook.
 func (s *scanner) local(name string, f content.Frame) bool {
 	for _, dir := range []string{filepath.Dir(f.File), f.RoleDir} {
 		if _, err := os.Stat(filepath.Join(dir, "library", name+".py")); err == nil && dir != "" {
@@ -113,11 +113,11 @@ func (s *scanner) local(name string, f content.Frame) bool {
 	return false
 }
 
-// client matches programs and addresses by which commands reach the API server.
+// client matches programs and addresses through which commands reach the API server.
 var client = regexp.MustCompile(`\b(kubectl|oc|helm|istioctl|velero|argocd|flux|cmctl|kustomize|skopeo)\b|(?i:KUBECONFIG|KUBERNETES)|serviceaccount/token`)
 
-// commands reports a task whose text names a client of the API server, or is an
-// expression.
+// commands reports a task whose text names a client of the API server, or whose
+// arguments are an expression.
 func (a args) commands(module string) {
 	_, literalURL := content.Literal(a.get("url"))
 	if a.node == nil || a.has("url") && !literalURL {
@@ -153,7 +153,7 @@ func (a args) kubernetes(name, short string, requests []request) {
 		if a.mayLack("name") {
 			verbs = "list"
 			if a.has("name") || a.on("wait") {
-				verbs = "list get" // wait reads each object that it has found
+				verbs = "list get" // wait reads each object that was found
 			}
 		}
 		a.use(a.named(), "", verbs, false)
@@ -184,7 +184,7 @@ func (a args) kubernetes(name, short string, requests []request) {
 	}
 }
 
-// k8s is the module k8s for some objects.
+// k8s records the requests of the module k8s for some objects.
 func (a args) k8s(objects []object) {
 	unnamed := a.mayLack("name")
 	for _, o := range objects {
@@ -210,7 +210,7 @@ func (a args) k8s(objects []object) {
 	}
 }
 
-// use reports requests for objects.
+// use records requests for objects.
 func (a args) use(objects []object, subresource, verbs string, makes bool) {
 	for _, o := range objects {
 		a.s.report.Uses = append(a.s.report.Uses, Use{
@@ -219,7 +219,7 @@ func (a args) use(objects []object, subresource, verbs string, makes bool) {
 	}
 }
 
-// get is an argument by one of its names; nil if it is not given.
+// get returns an argument by one of its names; nil if it is not given.
 func (a args) get(names ...string) *yaml.Node {
 	for _, name := range names {
 		if n := content.Get(a.node, name); n != nil && n.Tag != "!!null" {
@@ -246,13 +246,13 @@ func (a args) mayLack(name string) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && (n.Value == "" || strings.Contains(n.Value, "omit") || strings.Contains(n.Value, "default("))
 }
 
-// named is the object whose kind the arguments kind and api_version name.
+// named returns the object whose kind the arguments kind and api_version name.
 func (a args) named() []object {
 	return a.objectOf(a.get("kind"), a.get("api_version", "api", "version"), object{place: Place{a.f.File, a.line}})
 }
 
-// objectOf completes an object by a literal kind and version; it reports any
-// other.
+// objectOf sets the kind and version of an object if they are literal. Otherwise it
+// reports a gap.
 func (a args) objectOf(kind, apiVersion *yaml.Node, o object) []object {
 	at := content.Frame{File: o.place.File}
 	var ok bool
@@ -270,7 +270,7 @@ func (a args) objectOf(kind, apiVersion *yaml.Node, o object) []object {
 	return []object{o}
 }
 
-// arguments are those of a module and of the keyword args, as one mapping; nil
+// arguments returns the arguments of a module and of the keyword args as one mapping; nil
 // if they are not literal.
 func arguments(value, extra *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode}
@@ -290,8 +290,8 @@ func arguments(value, extra *yaml.Node) *yaml.Node {
 	return merged
 }
 
-// scalars calls do for each scalar that is written in n; aliases are not
-// followed.
+// scalars calls do for each scalar that is written in n. It does not follow
+// aliases.
 func scalars(n *yaml.Node, do func(*yaml.Node)) {
 	if n == nil {
 		return

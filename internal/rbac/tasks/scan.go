@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// Place is a line of a file; 0 is the file as a whole.
+// Place is a line of a file; 0 means the file as a whole.
 type Place struct {
 	File string
 	Line int
@@ -60,8 +60,8 @@ type Report struct {
 	Gaps    []Gap
 }
 
-// Scan reads a role or playbook and all that it includes by a literal name. An
-// error names each file that cannot be read, or is not the YAML that Ansible wants.
+// Scan reads a role or playbook and everything that it includes by a literal name. The
+// error names each file that cannot be read, or is not the YAML that Ansible expects.
 func Scan(c content.Content, o content.Options) (Report, error) {
 	s := &scanner{}
 	err := content.Read(c, o, s)
@@ -107,7 +107,7 @@ func (s *scanner) settings(f content.Frame, node *yaml.Node) {
 	})
 }
 
-// Task implements content.Visitor. What a task with a directive includes is not read.
+// Task implements content.Visitor. If the task has a directive, the content that it includes is not read.
 func (s *scanner) Task(t content.Task) bool {
 	s.settings(t.Frame, t.Node)
 	if s.directives(t.Frame, t.Node) {
@@ -133,7 +133,7 @@ var lookup = regexp.MustCompile(`\b(?:lookup|query|q)\(\s*['"](?:[\w.]+\.)?k8s['
 // The core group is written as core.
 var directive = regexp.MustCompile(`(?m)^(?:#+|//)\s*rolewright:rbac\b[ \t]*(.*?)[ \t]*$`)
 
-// directives reads the comments above a task and in it. They replace the scan of
+// directives reads the comments above and inside a task. They replace the scan of
 // the task.
 func (s *scanner) directives(f content.Frame, node *yaml.Node) (known bool) {
 	var comments strings.Builder
@@ -146,7 +146,7 @@ func (s *scanner) directives(f content.Frame, node *yaml.Node) (known bool) {
 	return known
 }
 
-// OfProgram reads the comments of a program that list its requests, as those of tasks do, in
+// OfProgram reads the comments of a program that list its requests, in the same form as for tasks, in
 // lines that begin with # or //. known is false if it has none.
 func OfProgram(file string) (directs []Direct, known bool, err error) {
 	f, err := os.Open(file)
@@ -161,10 +161,10 @@ func OfProgram(file string) (directs []Direct, known bool, err error) {
 	return directives(string(text), Place{File: file})
 }
 
-// maxProgram is how much of a program is searched for comments; more is no script.
+// maxProgram is how many bytes of a program are searched for comments; a larger one is not a script.
 const maxProgram = 1 << 20
 
-// directives are the requests that comments list.
+// directives returns the requests that comments list.
 func directives(comments string, at Place) (directs []Direct, known bool, err error) {
 	for _, m := range directive.FindAllStringSubmatch(comments, -1) {
 		known = true
@@ -189,7 +189,7 @@ func directives(comments string, at Place) (directs []Direct, known bool, err er
 	return directs, known, err
 }
 
-// collectComments gathers the comments of a task or block, but not of the tasks in it.
+// collectComments collects the comments of a task or block, but not of the tasks inside it.
 func collectComments(n *yaml.Node, into *strings.Builder) {
 	add := func(n *yaml.Node) {
 		fmt.Fprintf(into, "%s\n%s\n%s\n", n.HeadComment, n.LineComment, n.FootComment)

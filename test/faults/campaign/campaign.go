@@ -2,7 +2,7 @@ package campaign
 
 import (
 	"context"
-	_ "embed" // what makes the forked ansible-runner the scripted one
+	_ "embed" // makes the forked ansible-runner the scripted one
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,25 +27,25 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Options of a campaign.
+// Options are the options of a campaign.
 type Options struct {
 	// Rolewright is the operator's binary, built with the tag failpoint.
 	Rolewright string
-	// Runner is the scripted ansible-runner; empty for the real one of PATH.
+	// Runner is the scripted ansible-runner; empty for the real one in PATH.
 	Runner string
-	// Forked has a fork server start it: the real Ansible is imported, and checked.
+	// Forked makes a fork server start the runner: the real Ansible is imported, and checked.
 	Forked bool
-	// Command has the watches run it as their command, without Ansible.
+	// Command makes the watches run the runner as their command, without Ansible.
 	Command bool
-	// Dir is where the histories go. It exists.
+	// Dir is the directory for the histories. It exists.
 	Dir string
-	// Kubeconfig and AuditLog are those of a control plane that no one else uses.
+	// Kubeconfig and AuditLog belong to a control plane that nothing else uses.
 	Kubeconfig, AuditLog string
 	// SoakRuns is how many runs the workload of [SoakPlan] makes.
 	SoakRuns int
 }
 
-// forks tells whether a fork server is to start the runs: the scripted ones, or the real ones.
+// forks tells whether a fork server starts the runs: the scripted ones, or the real ones.
 func (o Options) forks() bool { return o.Forked || o.Runner == "" }
 
 //go:embed sitecustomize.py
@@ -60,7 +60,7 @@ type Campaign struct {
 	// project is the directory with watches.yaml and roles; bin is first in the PATH of operators.
 	project, bin string
 	crds         []*apiextensionsv1.CustomResourceDefinition
-	// Namespaces have the prefix, and a number.
+	// prefix is the prefix of the namespaces' names; a number follows.
 	prefix string
 	serial *atomic.Int64
 	// sampler looks at the processes of all runs.
@@ -108,8 +108,8 @@ func New(ctx context.Context, opts Options) (*Campaign, error) {
 	return c, nil
 }
 
-// With is the same campaign with another operator, whose histories go to dir.
-// It is not closed.
+// With returns the same campaign with another operator, whose histories go to dir.
+// The copy must not be closed.
 func (c *Campaign) With(rolewright, dir string) *Campaign {
 	other := *c
 	other.opts.Rolewright, other.opts.Dir = rolewright, dir
@@ -124,7 +124,7 @@ func (c *Campaign) Close() error {
 	var errs []error
 	for _, crd := range c.crds {
 		err := c.client.Delete(ctx, crd)
-		if err == nil { // the next campaign must not find one that is about to go
+		if err == nil { // the next campaign must not find a CRD that is being deleted
 			err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 				return apierrors.IsNotFound(c.client.Get(ctx, client.ObjectKeyFromObject(crd), crd)), nil
 			})
@@ -134,7 +134,7 @@ func (c *Campaign) Close() error {
 	return errors.Join(errs...)
 }
 
-// content writes what the operators serve.
+// content writes the project that the operators serve.
 func (c *Campaign) content() error {
 	c.project, c.bin = filepath.Join(c.opts.Dir, "project"), filepath.Join(c.opts.Dir, "bin")
 	watched := watchesFile
@@ -179,10 +179,10 @@ func (c *Campaign) content() error {
 	return nil
 }
 
-// finalizer is that of Things.
+// finalizer is the finalizer of Things.
 const finalizer = group + "/finalizer"
 
-// FAULTS_ variables mark the processes of one start of an operator.
+// Variables with the prefix FAULTS_ mark the processes of one start of an operator.
 const watchesFile = `- version: v1
   group: ` + group + `
   kind: Thing
@@ -200,7 +200,7 @@ const watchesFile = `- version: v1
   inputs: {env: [-FAULTS_*]}
 `
 
-// roleTasks does with the real runner what the fake does: it brings the
+// roleTasks makes the real runner do what the fake one does: bring the
 // object's ConfigMap to what the spec says.
 const roleTasks = `- ansible.builtin.set_fact:
     whole: "{{ vars['_faults_rolewright_test_thing'] | default(vars['_faults_rolewright_test_plain']) }}"
@@ -236,8 +236,8 @@ func (c *Campaign) install(ctx context.Context, kind string) error {
 	return poll(ctx, time.Minute, func() error { return c.client.List(ctx, list) })
 }
 
-// poll calls do until it returns nil, or for as long as patience; then the
-// error is the last one.
+// poll calls do until it returns nil, for up to patience. It returns the last
+// error.
 func poll(ctx context.Context, patience time.Duration, do func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -22,22 +22,22 @@ import (
 	"github.com/rolewright/rolewright/test/faults/history"
 )
 
-// actor is the client of a workload. It asks the API server directly. Nothing
-// that it waits for is certain to happen under faults: a wait that is over in
-// vain is noted, and the workload goes on.
+// actor is the client of a workload. It talks to the API server directly. Under faults,
+// nothing that it waits for is certain to happen: if it waits in vain, that is
+// recorded, and the workload goes on.
 type actor struct {
 	e   *execution
 	ctx context.Context
 }
 
-// step bounds a wait of a workload: a lease that has to run out, and a run.
+// step limits each wait of a workload: an expiring lease, and a run.
 const step = 35 * time.Second
 
-// fake is the behaviour of the fake runner for an object; see its documentation.
+// fake is the behaviour of the fake runner for an object; see the runner's documentation.
 type fake map[string]any
 
-// create makes an object, with annotations in pairs of key and value. An object
-// of the same name may still be going.
+// create makes an object, with annotations in pairs of key and value. An earlier object
+// of the same name may still be in deletion.
 func (a *actor) create(kind, name, value string, does fake, annotations ...string) {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": specOf(value, does)}}
 	obj.SetGroupVersionKind(gvk(kind))
@@ -70,7 +70,7 @@ func (a *actor) update(name, value string, does fake) {
 	})
 }
 
-// annotate sets an annotation of an object; empty takes it off.
+// annotate sets an annotation of an object; an empty value removes it.
 func (a *actor) annotate(name, key, value string) {
 	obj := a.object(name)
 	set := any(value)
@@ -87,7 +87,7 @@ func (a *actor) annotate(name, key, value string) {
 	})
 }
 
-// noPeriod takes the period off, and has the object run once more: when that run is recorded, the operator
+// noPeriod removes the period, and makes the object run once more: when that run is recorded, the operator
 // has seen that there is no period.
 func (a *actor) noPeriod(name string) {
 	a.annotate(name, periodAnnotation, "")
@@ -116,7 +116,7 @@ func (a *actor) removeMade(name string) {
 	})
 }
 
-// operate does something, and notes it.
+// operate does something, and records it as an operation of the client.
 func (a *actor) operate(op, name, value string, obj *unstructured.Unstructured, do func() error) {
 	invoked := seconds(history.Boot())
 	err := do()
@@ -150,7 +150,7 @@ func (a *actor) wanted(name string) want {
 	return a.e.want[name]
 }
 
-// object names an object to the client.
+// object returns an object with the kind, namespace and name that the client uses.
 func (a *actor) object(name string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(gvk(a.wanted(name).Kind))
@@ -159,7 +159,7 @@ func (a *actor) object(name string) *unstructured.Unstructured {
 	return obj
 }
 
-// await waits for something of an object.
+// await waits until is returns true for an object.
 func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured, st objectStatus) bool) {
 	err := poll(a.ctx, a.e.slowly(step), func() error {
 		obj, err := a.e.get(a.ctx, a.wanted(name).Kind, name)
@@ -184,7 +184,7 @@ func (a *actor) running(name string) {
 	})
 }
 
-// begun tells whether a run has said so. Real ones say nothing.
+// begun tells whether a run has reported its begin. Real runs report nothing.
 func (e *execution) begun(run string) bool {
 	data, err := os.ReadFile(e.truth())
 	return e.c.opts.Runner == "" || err == nil && bytes.Contains(data, []byte(`"event":"begin","run":"`+run+`"`))
@@ -197,14 +197,14 @@ func (a *actor) failed(name string) {
 	})
 }
 
-// triedAgain waits until an object has failed so often in a row.
+// triedAgain waits until an object has failed this many times in a row.
 func (a *actor) triedAgain(name string, attempts int64) {
 	a.await("another failure", name, func(_ *unstructured.Unstructured, st objectStatus) bool {
 		return st.Ansible.LastRun.Result == "Failed" && st.Ansible.LastRun.Attempts >= attempts
 	})
 }
 
-// ran waits until a run for a cause is recorded.
+// ran waits until a run with this cause is recorded.
 func (a *actor) ran(name, cause string) {
 	a.await("a run by "+cause, name, func(_ *unstructured.Unstructured, st objectStatus) bool { return st.Ansible.LastRun.Cause == cause })
 }
@@ -223,7 +223,7 @@ func (a *actor) gone(name string) {
 	}
 }
 
-// settled waits until all is as the client wants it.
+// settled waits until everything is as the client wants it.
 func (a *actor) settled() {
 	if err := poll(a.ctx, a.e.slowly(step), func() error { return a.e.settled(a.ctx) }); err != nil {
 		a.e.driver.add(map[string]any{"event": "in-vain", "detail": "wait for rest: " + err.Error()})
@@ -233,11 +233,11 @@ func (a *actor) settled() {
 // signal sends a signal to the replica that leads.
 func (a *actor) signal(sig syscall.Signal) { a.leading().signal(sig) }
 
-// leading is the replica that leads, as far as one can tell, or the only one.
+// leading returns the replica that leads, as far as can be told, or the only one.
 func (a *actor) leading() *replica {
 	leading := a.e.replicas[0]
 	if len(a.e.replicas) > 1 {
-		// Who last renewed the lease.
+		// The replica that last renewed the lease.
 		for _, r := range a.e.wire.Trace() {
 			if r.Resource != "leases" || !r.Writes() || r.Code >= 300 || r.Code == 0 {
 				continue
@@ -271,7 +271,7 @@ func (a *actor) down() {
 	})
 }
 
-// nothingRuns waits until no process of a run is left, or watchDeaths has found those that are.
+// nothingRuns waits until no process of a run is left, or watchDeaths has found the ones that are.
 func (a *actor) nothingRuns() {
 	_ = poll(a.ctx, survival+1500*time.Millisecond, func() error {
 		if len(members(truthVariable+"="+a.e.truth())) > 0 {
@@ -287,7 +287,7 @@ func (a *actor) up() {
 	}
 }
 
-// with is a behaviour with one more field.
+// with returns the behaviour with one more field.
 func (f fake) with(key string, value any) fake {
 	next := maps.Clone(f)
 	next[key] = value

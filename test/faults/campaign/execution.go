@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/faults/wire"
 )
 
-// Result is what came of a plan.
+// Result is the result of a plan.
 type Result struct {
 	Plan plan.Plan
 	// Reached is true if every fault of the plan took place.
@@ -30,12 +30,12 @@ type Result struct {
 	// Dir has the history.
 	Dir  string
 	Took time.Duration
-	// Trace is what came through the fault proxy.
+	// Trace has the requests that went through the fault proxy.
 	Trace []plan.Request `json:"-"`
-	// Runs is how many were begun. Of those that came as far as to say so, Forked were
+	// Runs is how many runs were started. Of those that got far enough to report it, Forked were
 	// started by a fork server, and Plain were not.
 	Runs, Forked, Plain int
-	// Report is what the workload has to say.
+	// Report is the workload's own report.
 	Report string
 }
 
@@ -50,7 +50,7 @@ type execution struct {
 	elects         bool
 	driver, client *journal
 	wire           *wire.Proxy
-	// metrics is the address of the operator's; 0 for none.
+	// metrics is the address of the operator's metrics; 0 for none.
 	metrics, report string
 	replicas        []*replica
 
@@ -72,12 +72,12 @@ type want struct {
 	Kind    string `json:"kind"`
 	Value   string `json:"value"`
 	Deleted bool   `json:"deleted"`
-	// Result is that of the last run.
+	// Result is the expected result of the last run.
 	Result string `json:"result"`
 }
 
-// Run carries out a plan, and checks what happened. reference is the directory
-// of the history of the same workload without faults; empty for that itself. The
+// Run carries out a plan, and checks what happened. reference is the directory with the
+// history of the same workload without faults; it is empty for that history itself. The
 // error means that the plan could not be carried out.
 func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Result, error) {
 	began := time.Now()
@@ -125,7 +125,7 @@ func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Resu
 	return res, nil
 }
 
-// open makes everything but the operators.
+// open prepares everything except the operators.
 func (e *execution) open(ctx context.Context, reference string) error {
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("remove an older history: %w", err)
@@ -176,7 +176,7 @@ func (e *execution) open(ctx context.Context, reference string) error {
 	return nil
 }
 
-// carryOut is the plan from the start of the operators to their end.
+// carryOut executes the plan from the start of the operators to their end.
 func (e *execution) carryOut(ctx context.Context) error {
 	from := int64(0)
 	if info, err := os.Stat(e.c.opts.AuditLog); err == nil {
@@ -205,12 +205,12 @@ func (e *execution) carryOut(ctx context.Context) error {
 	return errors.Join(ctx.Err(), end, e.collect(from))
 }
 
-// start starts the replicas, the first one first so that it leads.
+// start starts the replicas, the first one before the others so that it leads.
 func (e *execution) start(ctx context.Context) {
 	for i, r := range e.replicas {
 		go r.run(ctx)
 		if i == 0 && len(e.replicas) > 1 {
-			// A plan may keep it from leading: then the others shall.
+			// The plan may keep it from leading: then another replica leads.
 			_ = poll(ctx, 5*time.Second, func() error { return e.led(ctx) })
 		}
 	}
@@ -261,7 +261,7 @@ func (e *execution) survivors(replica string, left []member) {
 	}
 }
 
-// lastSurvivors looks for what is left when all operators have ended.
+// lastSurvivors looks for processes that are left when all operators have ended.
 func (e *execution) lastSurvivors() {
 	mark := truthVariable + "=" + e.truth()
 	left := members(mark)
@@ -271,7 +271,7 @@ func (e *execution) lastSurvivors() {
 	e.survivors("", left)
 }
 
-// collect adds what others have written to the history.
+// collect adds what other programs have recorded to the history.
 func (e *execution) collect(from int64) error {
 	audit, err := os.OpenFile(filepath.Join(e.dir, "audit.jsonl"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -289,7 +289,7 @@ func (e *execution) collect(from int64) error {
 	return err
 }
 
-// keepTrace writes when and by whom what the audit log knows was sent.
+// keepTrace records when and by which replica the requests in the audit log were sent.
 func (e *execution) keepTrace() error {
 	j, err := openJournal(filepath.Join(e.dir, "wire.jsonl"))
 	if err != nil {
@@ -307,7 +307,7 @@ func (e *execution) keepTrace() error {
 	return j.close()
 }
 
-// keepSeen writes when each run was last seen to have a process.
+// keepSeen records when each run was last seen to have a process.
 func (e *execution) keepSeen() error {
 	j, err := openJournal(filepath.Join(e.dir, "seen.jsonl"))
 	if err != nil {
@@ -319,7 +319,7 @@ func (e *execution) keepSeen() error {
 	return j.close()
 }
 
-// lookForCrashes finds the operator's panics that no plan has asked for, and what the race detector has found.
+// lookForCrashes finds panics of the operator that no plan has asked for, and reports of the race detector.
 func (e *execution) lookForCrashes(replica, log string) {
 	for line := range strings.Lines(log) {
 		bad := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.Contains(line, "Observed a panic") ||

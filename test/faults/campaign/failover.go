@@ -11,21 +11,21 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// failoverWorkload takes the lead from one of two replicas ten times.
+// failoverWorkload takes the lead away from one of two replicas ten times.
 const failoverWorkload = "fail-overs"
 
-// FailoverPlan is the n-th plan of ten fail-overs.
+// FailoverPlan returns the n-th plan with ten fail-overs.
 func FailoverPlan(n int) plan.Plan {
 	return plan.Plan{Name: fmt.Sprintf("%s-%d", failoverWorkload, n), Workload: failoverWorkload, Replicas: 2}
 }
 
-// HasReference tells whether a plan is compared with its workload without faults:
-// but for those that are long, and bring their own faults.
+// HasReference tells whether a plan is compared with its workload without faults. Workloads
+// that are long and bring their own faults are not.
 func HasReference(p plan.Plan) bool {
 	return p.Workload != failoverWorkload && p.Workload != soakWorkload
 }
 
-// failovers has the leader killed, ended, frozen, or frozen with all its processes,
+// failovers kills, ends or freezes the leader, or freezes it with all its processes,
 // while it has a run in progress.
 func failovers(a *actor) {
 	busy := fake{"sleep": "3s", "tasks": int64(3), "daemons": int64(1)}
@@ -72,7 +72,7 @@ func failovers(a *actor) {
 	a.e.report = fmt.Sprintf("10 fail-overs; from the fault to the end of the next run %s at most", slowest.Round(100*time.Millisecond))
 }
 
-// freeze stops the operator and all of its processes, as a machine does that
+// freeze stops the operator and all of its processes, like a machine that
 // stands still. They go on when thaw is called.
 func (r *replica) freeze() (thaw func()) {
 	r.mu.Lock()
@@ -92,7 +92,7 @@ func (r *replica) freeze() (thaw func()) {
 				_ = unix.Kill(child, unix.SIGSTOP)
 			}
 		}
-		if !again { // none was forked meanwhile
+		if !again { // no process was forked in the meantime
 			break
 		}
 	}

@@ -25,7 +25,7 @@ func openJournal(path string) (*journal, error) {
 	return &journal{file: file}, nil
 }
 
-// add writes a line with the time. The first error is that of close.
+// add writes a line with the time. The first error is returned by close.
 func (j *journal) add(line map[string]any) {
 	line["boot"], line["time"] = seconds(history.Boot()), time.Now().UTC().Format(time.RFC3339Nano)
 	data, err := json.Marshal(line)
@@ -51,7 +51,7 @@ func (j *journal) close() error {
 	return nil
 }
 
-// seconds is an instant as scripts write it.
+// seconds returns an instant in the form that scripts write.
 func seconds(i history.Instant) float64 { return time.Duration(i).Seconds() }
 
 func writeJSON(path string, value any) error {

@@ -12,12 +12,12 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// frozen is how long a stopped operator stays so: longer than its lease.
+// frozen is how long a stopped operator stays stopped: longer than its lease lasts.
 const frozen = 20 * time.Second
 
-// KillMatrix are the plans in which the operator dies at each of its failpoints
-// in each way, alone and with another replica: at those that it passes with runs
-// that are forked, or that are not.
+// KillMatrix returns the plans in which the operator dies at each of its failpoints
+// in each way, alone and with another replica. They only have failpoints that the operator
+// passes with forked runs, or with plain ones.
 func KillMatrix(forked bool) []plan.Plan {
 	passed := func(point string) bool {
 		switch point {
@@ -43,7 +43,7 @@ func KillMatrix(forked bool) []plan.Plan {
 				p.Rules, p.Failpoints = leadingTo(point)
 				f := plan.Failpoint{Name: point, Do: do}
 				if point == serverPoint {
-					f.Occurrence = 3 // a question and the self-check come first
+					f.Occurrence = 3 // a question and the self-check pass it first
 				}
 				if do == "stop" {
 					f.For = metav1.Duration{Duration: frozen}
@@ -56,10 +56,10 @@ func KillMatrix(forked bool) []plan.Plan {
 	return plans
 }
 
-// serverPoint is that of the fork server itself.
+// serverPoint is the failpoint of the fork server itself.
 const serverPoint = "python.server.before-fork"
 
-// pythonPoints are the failpoints of sitecustomize.py, in the order in which a run
+// pythonPoints returns the failpoints of sitecustomize.py, in the order in which a run
 // passes them.
 func pythonPoints() []string {
 	return []string{
@@ -68,7 +68,7 @@ func pythonPoints() []string {
 	}
 }
 
-// workloadOf is a workload in which an operator passes a failpoint.
+// workloadOf returns a workload in which an operator passes a failpoint.
 func workloadOf(point string, replicas int) string {
 	part, _, _ := strings.Cut(point, ".")
 	switch {
@@ -90,7 +90,7 @@ func workloadOf(point string, replicas int) string {
 	return "change-during-run"
 }
 
-// leadingTo is what has to happen before a failpoint can be passed.
+// leadingTo returns the faults without which a failpoint cannot be passed.
 func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
 	switch {
 	case point == "unwritten.before-write":
@@ -100,7 +100,7 @@ func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
 			Action: plan.Action{Do: plan.Unavailable, For: metav1.Duration{Duration: 3 * time.Second}},
 		}}, nil
 	case point == "lost.found":
-		// The run has ended, and no one has written it down.
+		// The run has ended, and no process has recorded it.
 		return nil, []plan.Failpoint{{Name: "run.ended", Do: "kill"}}
 	case strings.HasPrefix(point, "lost."):
 		return nil, []plan.Failpoint{{Name: "begin.after-write", Do: "kill"}}

@@ -15,7 +15,7 @@ import (
 type member struct {
 	pid, ppid int
 	state     string
-	run       string // by its environment
+	run       string // from its environment
 	age       time.Duration
 }
 
@@ -23,7 +23,7 @@ func (m member) String() string {
 	return fmt.Sprintf("process %d, run %s, state %s, %s old", m.pid, m.run, m.state, m.age.Round(10*time.Millisecond))
 }
 
-// members are the processes that carry a run's cookie and the mark of a plan.
+// members returns the processes that have a run's cookie and the mark of a plan in their environment.
 func members(mark string) []member {
 	var found []member
 	up := time.Duration(history.Boot())
@@ -41,7 +41,7 @@ func members(mark string) []member {
 	return found
 }
 
-// descendants are the processes below a process, with their states.
+// descendants returns the processes below a process, with their states.
 func descendants(of int) map[int]string {
 	states, children := map[int]string{}, map[int][]int{}
 	for _, p := range processes() {
@@ -71,13 +71,13 @@ func zombies(of int) int {
 	return n
 }
 
-// processes are all of the machine.
+// processes returns all processes of the machine.
 func processes() procfs.Procs {
 	all, _ := procfs.AllProcs()
 	return all
 }
 
-// variable is the value of a variable.
+// variable returns the value of an environment variable.
 func variable(environ []byte, name string) string {
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {

@@ -17,11 +17,11 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// restarts is how often a replica is started in one plan: what dies more often
-// than that is in a loop.
+// restarts is how often a replica is started in one plan: a process that dies more often
+// is in a crash loop.
 const restarts = 40
 
-// replica is one place of an operator: a process, and its successors.
+// replica runs an operator: a process, and its successors.
 type replica struct {
 	name string
 	e    *execution
@@ -29,11 +29,11 @@ type replica struct {
 	kubeconfig string
 
 	mu  sync.Mutex
-	cmd *exec.Cmd // nil while there is none
-	// down is true while the replica is to stay down.
+	cmd *exec.Cmd // nil if there is none
+	// down is true while the replica has to stay down.
 	down  bool
 	wake  chan struct{}
-	ended chan struct{} // closed when it is over
+	ended chan struct{} // closed when run has ended
 }
 
 func newReplica(e *execution, name, kubeconfig string) *replica {
@@ -62,7 +62,7 @@ func (r *replica) run(ctx context.Context) {
 			case <-exited:
 			}
 		}()
-		_ = cmd.Wait() // the state says it all
+		_ = cmd.Wait() // ProcessState says everything
 		died := time.Now()
 		r.mu.Lock()
 		r.cmd = nil
@@ -82,7 +82,7 @@ func (r *replica) run(ctx context.Context) {
 	}
 }
 
-// end asks the process to end, and after a while makes it.
+// end asks the process to end, and kills it if it does not.
 func (r *replica) end(cmd *exec.Cmd, exited <-chan struct{}) {
 	_ = cmd.Process.Signal(unix.SIGCONT)
 	_ = cmd.Process.Signal(unix.SIGTERM)
@@ -100,7 +100,7 @@ func (r *replica) isDown() bool {
 	return r.down
 }
 
-// setDown says whether the replica is to stay down once it is.
+// setDown sets whether the replica stays down after its process has ended.
 func (r *replica) setDown(down bool) {
 	r.mu.Lock()
 	r.down = down
@@ -121,12 +121,12 @@ func (r *replica) signal(sig syscall.Signal) {
 		return
 	}
 	r.e.driver.add(map[string]any{"event": "signal", "replica": r.name, "signal": unix.SignalName(sig), "pid": r.cmd.Process.Pid})
-	_ = r.cmd.Process.Signal(sig) // it has ended meanwhile
+	_ = r.cmd.Process.Signal(sig) // it may have ended
 }
 
 func (r *replica) root() string { return filepath.Join(r.e.dir, "runner-"+r.name) }
 
-// mark is in the environment of all runs that the n-th process makes.
+// mark returns an entry for the environment of all runs that the n-th process makes.
 func (r *replica) mark(n int) string {
 	return "FAULTS_OPERATOR=" + filepath.Join(r.e.dir, r.name, strconv.Itoa(n)) + "."
 }
@@ -169,16 +169,16 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// The operator's back-off in a campaign: what is tested is that it tries again,
-// not for how long it waits. The lease's timing is the documented one: what must
-// be over before another replica takes over has its own limits.
+// The operator's back-off in a campaign: the tests check that it tries again,
+// not how long it waits. The lease has the documented timing, because other limits depend on it:
+// what must be over before another replica takes over.
 const (
 	retryMin = time.Second
 	retryMax = 2 * time.Second
 )
 
-// environ is what the operators and so the runs of the plan inherit. The truth
-// log's path marks all processes of the plan.
+// environ returns the environment of the operators, which the runs of the plan inherit. The path of the
+// truth log marks all processes of the plan.
 func (e *execution) environ() []string {
 	environ := []string{
 		"HOME=" + os.Getenv("HOME"), "LANG=C.UTF-8", "PATH=" + e.c.bin + ":" + os.Getenv("PATH"),
@@ -198,7 +198,7 @@ const truthVariable = "FAKERUNNER_TRUTH"
 func (e *execution) truth() string        { return filepath.Join(e.dir, "truth.jsonl") }
 func (e *execution) failpointDir() string { return filepath.Join(e.dir, "failpoints") }
 
-// failpoints is the variable of the plan's failpoints for a replica.
+// failpoints returns the variable with the plan's failpoints for a replica.
 func (e *execution) failpoints(replica string) string {
 	text := ""
 	for _, f := range e.plan.Failpoints {
@@ -217,7 +217,7 @@ func (e *execution) failpoints(replica string) string {
 	return text[:len(text)-1]
 }
 
-// noteExit notes the end of an operator.
+// noteExit records the end of an operator.
 func (e *execution) noteExit(r *replica, n int, cmd *exec.Cmd, died time.Time) {
 	event := map[string]any{"event": "exit", "replica": r.name, "pid": cmd.Process.Pid, "code": cmd.ProcessState.ExitCode()}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -229,7 +229,7 @@ func (e *execution) noteExit(r *replica, n int, cmd *exec.Cmd, died time.Time) {
 	e.mu.Unlock()
 }
 
-// watchFailpoints lets processes go on that a failpoint has stopped, until ctx
+// watchFailpoints continues processes that a failpoint has stopped, until ctx
 // ends.
 func (e *execution) watchFailpoints(ctx context.Context) {
 	type stopped struct {
@@ -267,7 +267,7 @@ func (e *execution) watchFailpoints(ctx context.Context) {
 	}
 }
 
-// thawed is nil when no failpoint holds a process any more.
+// thawed returns nil when no failpoint holds a process any more.
 func (e *execution) thawed() error {
 	for _, f := range e.plan.Failpoints {
 		pid := e.reachedBy(f.Name, max(1, f.Occurrence))
@@ -278,7 +278,7 @@ func (e *execution) thawed() error {
 	return nil
 }
 
-// reachedBy is the process that passed a failpoint for the n-th time; 0 if none
+// reachedBy returns the ID of the process that passed a failpoint for the n-th time; 0 if none
 // has.
 func (e *execution) reachedBy(name string, n int) int {
 	data, err := os.ReadFile(filepath.Join(e.failpointDir(), fmt.Sprintf("%s#%d", name, n)))

@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// Each calls do for 0 to n-1, so many at a time, and returns when all have.
+// Each calls do for 0 to n-1, up to parallel at a time, and returns when all calls have.
 func Each(parallel, n int, do func(i int)) {
 	var all errgroup.Group
 	all.SetLimit(max(1, parallel))
@@ -31,7 +31,7 @@ func Each(parallel, n int, do func(i int)) {
 
 const referencePrefix = "reference-"
 
-// Reference is a workload without faults.
+// Reference returns the plan of a workload without faults.
 func Reference(workload string, replicas int) plan.Plan {
 	p := plan.Plan{Name: referencePrefix + workload, Workload: workload, Replicas: max(1, replicas)}
 	if replicas > 1 {
@@ -40,11 +40,11 @@ func Reference(workload string, replicas int) plan.Plan {
 	return p
 }
 
-// IsReference tells whether a plan of that name is a workload without faults.
+// IsReference tells whether the plan with that name is a workload without faults.
 func IsReference(name string) bool { return strings.HasPrefix(name, referencePrefix) }
 
-// ReadResults reads a file to which [AddResult] has added; none if there is no such file. A last
-// line without its end is removed: the program was killed while it wrote it.
+// ReadResults reads a file that [AddResult] has written; it returns none if the file does not exist. An incomplete
+// last line is removed: the program was killed while it wrote it.
 func ReadResults[T any](path string) ([]T, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,7 @@ func ReadResults[T any](path string) ([]T, error) {
 	}
 }
 
-// AddResult appends a line of JSON to a file, and makes it if need be.
+// AddResult appends a line of JSON to a file, and creates the file if necessary.
 func AddResult(path string, result any) error {
 	line, err := json.Marshal(result)
 	if err != nil {

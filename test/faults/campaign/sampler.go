@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// sampling is how often all processes of the machine are looked at (I7).
+// sampling is how often all processes of the machine are checked (I7).
 const sampling = 100 * time.Millisecond
 
 // sampler notes when each run was last seen to have a process. It is safe for
@@ -20,7 +20,7 @@ type sampler struct {
 	done chan struct{}
 
 	mu sync.Mutex
-	// seen is by truth log, which marks a plan, and run.
+	// seen maps the truth log, which marks a plan, and the run to when the run was last seen.
 	seen map[string]map[string]history.Instant
 }
 
@@ -43,11 +43,11 @@ func newSampler() *sampler {
 	return s
 }
 
-// sample looks at each process. One that is frozen or dead does nothing, and is
-// left out.
+// sample checks each process. It leaves out processes that are frozen or dead: they do
+// nothing.
 func (s *sampler) sample() {
 	for _, p := range processes() {
-		now := history.Boot() // it lived at least until then
+		now := history.Boot() // the process lived at least until then
 		environ := procs.Environ(p.PID)
 		truth, run := variable(environ, truthVariable), variable(environ, "ROLEWRIGHT_RUN")
 		if truth == "" || run == "" {
@@ -65,7 +65,7 @@ func (s *sampler) sample() {
 	}
 }
 
-// take returns what was seen of a plan, and forgets it.
+// take returns what was seen of a plan, and removes it.
 func (s *sampler) take(truth string) map[string]history.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,25 +23,25 @@ import (
 )
 
 const (
-	// patience bounds the time from the end of the faults to rest: a lease that
-	// has to run out, the operator's back-off, and runs, on a machine that is choked. It is less
-	// than the five minutes after which client-go begins a watch again: what needs that for rest has lost an event.
+	// patience limits the time from the end of the faults until everything rests: an expiring lease,
+	// the operator's back-off, and runs, on an overloaded machine. It is less
+	// than the five minutes after which client-go renews a watch: if rest takes that, an event was lost.
 	patience = 150 * time.Second
-	// collection bounds how long the garbage collector takes: it looks for new
-	// kinds every 30 s. Only an end that lacks it waits so long.
+	// collection limits how long the garbage collector may take: it looks for new
+	// kinds every 30 s. Only an end that still lacks a collection waits that long.
 	collection = 5 * time.Minute
-	// leaving is how long runs may take to end of which no one wants anything: the
-	// operator has to hear of it, and they have a grace period of five seconds. What stays by
+	// leaving limits how long unwanted runs may take to end: the
+	// operator has to notice them, and they have a grace period of five seconds. A run that stays by
 	// mistake sleeps for minutes.
 	leaving = time.Minute
-	// tail is how long the operator may write after the last word of the runs: a write whose
-	// answer was lost is sent again.
+	// tail is how long the operator may write after the runs have ended: it repeats a write whose
+	// answer was lost.
 	tail = 2 * time.Second
-	// steady is how long the world is watched then.
+	// steady is how long the cluster is watched after that.
 	steady = 1500 * time.Millisecond
 )
 
-// slowly is d, or what it takes with the real runner, or with a fork server, which may have to start twice.
+// slowly returns d, or more for the real runner, or for a fork server, which may have to start twice.
 func (e *execution) slowly(d time.Duration) time.Duration {
 	switch {
 	case e.c.opts.Runner == "":
@@ -52,7 +52,7 @@ func (e *execution) slowly(d time.Duration) time.Duration {
 	return d
 }
 
-// settle waits until the operator has done what the client wants, and watches
+// settle waits until the operator has done what the client wants, and checks
 // that it then rests.
 func (e *execution) settle(ctx context.Context) {
 	err := poll(ctx, e.slowly(patience), func() error {
@@ -83,7 +83,7 @@ func (e *execution) settle(ctx context.Context) {
 	}
 	for _, r := range e.replicas {
 		pid := 0
-		// A dead orphan is waited for within a second or so.
+		// A dead orphan is reaped within about a second.
 		err := poll(ctx, survival, func() error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -100,7 +100,7 @@ func (e *execution) settle(ctx context.Context) {
 		}
 	}
 	if len(e.replicas) == 1 {
-		// One that has just started has not looked yet. What is left is for the checker to find.
+		// An operator that has just started has not cleaned up yet. What stays is for the checker to find.
 		_ = poll(ctx, e.slowly(patience), func() error { return e.cleaned(ctx) })
 	}
 	sleep(ctx, tail)
@@ -117,8 +117,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// settled is nil if every object is as the client wants it, by the operator's
-// own word and by what the runs have made.
+// settled returns nil if every object is in the state that the client wants, both according
+// to the operator and in what the runs have made.
 func (e *execution) settled(ctx context.Context) error {
 	e.mu.Lock()
 	wanted := maps.Clone(e.want)
@@ -163,7 +163,7 @@ func (e *execution) objectSettled(ctx context.Context, name string, w want) erro
 	return nil
 }
 
-// objectStatus is what the campaign reads of a status.
+// objectStatus is the part of a status that the campaign reads.
 type objectStatus struct {
 	ObservedGeneration int64
 	Ansible            struct {
@@ -180,7 +180,7 @@ func statusOf(obj *unstructured.Unstructured) objectStatus {
 	var st objectStatus
 	data, err := json.Marshal(obj.Object["status"])
 	if err == nil {
-		_ = json.Unmarshal(data, &st) // what makes no sense is not settled
+		_ = json.Unmarshal(data, &st) // an invalid status counts as not settled
 	}
 	return st
 }
@@ -195,7 +195,7 @@ func (e *execution) get(ctx context.Context, kind, name string) (*unstructured.U
 	return obj, e.c.client.Get(ctx, e.key(name), obj)
 }
 
-// led is nil if there is a leader.
+// led returns nil if there is a leader.
 func (e *execution) led(ctx context.Context) error {
 	lease, err := e.leader(ctx)
 	if err == nil && lease == "" {
@@ -204,7 +204,7 @@ func (e *execution) led(ctx context.Context) error {
 	return err
 }
 
-// leader is the identity of the lease's holder.
+// leader returns the identity of the lease's holder.
 func (e *execution) leader(ctx context.Context) (string, error) {
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
@@ -215,7 +215,7 @@ func (e *execution) leader(ctx context.Context) (string, error) {
 	return holder, err
 }
 
-// cleaned is nil if the operator keeps no directories of objects that are gone.
+// cleaned returns nil if the operator keeps no directories of removed objects.
 func (e *execution) cleaned(ctx context.Context) error {
 	objects, err := e.objects(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (e *execution) cleaned(ctx context.Context) error {
 	return err
 }
 
-// objects are those of all kinds, as they are now.
+// objects returns the current objects of all kinds.
 func (e *execution) objects(ctx context.Context) ([]map[string]any, error) {
 	var objects []map[string]any
 	for _, kind := range []string{kindThing, kindPlain} {
@@ -252,13 +252,13 @@ func (e *execution) objects(ctx context.Context) ([]map[string]any, error) {
 	return objects, nil
 }
 
-// end keeps the state of the world.
+// end records the state of the cluster at the end.
 func (e *execution) end(ctx context.Context) error {
 	objects, err := e.objects(ctx)
 	if err != nil {
 		return fmt.Errorf("keep the end state: %w", err)
 	}
-	// What a deleted object owned goes later, by another's hand.
+	// Dependents of a deleted object are removed later, by the garbage collector.
 	made := &corev1.ConfigMapList{}
 	living := func(uid types.UID) bool {
 		return slices.ContainsFunc(objects, func(o map[string]any) bool {
@@ -267,7 +267,7 @@ func (e *execution) end(ctx context.Context) error {
 		})
 	}
 	listed := errors.New("not listed")
-	_ = poll(ctx, collection, func() error { // what is left is for the checker to find
+	_ = poll(ctx, collection, func() error { // what stays is for the checker to find
 		if listed = e.c.client.List(ctx, made, client.InNamespace(e.namespace)); listed != nil {
 			return listed
 		}

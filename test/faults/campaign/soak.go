@@ -30,7 +30,7 @@ import (
 const soakWorkload = "soak"
 
 // SoakPlan is a plan of many runs, during which now and then a write is refused,
-// answered late or not at all, watches are cut, and processes are killed: in the
+// or answered late or not at all, watches are cut off, and processes are killed: in the
 // first rounds the operator, then any of its processes.
 func SoakPlan(name string, runs int) plan.Plan {
 	p := plan.Plan{Name: name, Workload: soakWorkload, Replicas: 1}
@@ -51,14 +51,14 @@ func SoakPlan(name string, runs int) plan.Plan {
 	return p
 }
 
-// usage is what an operator needs.
+// usage is what an operator uses.
 type usage struct {
 	anonymousKiB, descriptors, goroutines int
-	// heapKiB is what Go's garbage collector has found in use, and collections how often it has looked.
+	// heapKiB is the memory that Go's garbage collector found in use, and collections how often it has run.
 	heapKiB, collections int
-	// bytes and files are those of the private data directories.
+	// bytes and files are the size and number of the files in the private data directories.
 	bytes, files int
-	// forked and plain are the runs since the operator was started, by how they were made.
+	// forked and plain count the runs since the start of the operator, by how they were made.
 	forked, plain int
 }
 
@@ -67,8 +67,8 @@ func (u usage) String() string {
 		float64(u.anonymousKiB)/1024, float64(u.heapKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files, u.forked, u.plain)
 }
 
-// soak makes runs, and looks whether the operator is then as it was: after a
-// first round, since what every operator needs once is no leak.
+// soak makes runs, and checks whether the operator then uses as much as before. It compares with the state after some
+// first rounds, because what every operator needs once is no leak.
 func soak(a *actor) {
 	runs, objects := a.e.c.opts.SoakRuns, 40
 	if a.e.c.opts.Runner == "" {
@@ -103,23 +103,23 @@ func soak(a *actor) {
 	if err != nil {
 		a.e.violate("I14", err.Error()+"\n"+a.e.report)
 	}
-	// The scripted ansible-runner does not note how it was started: the driver counts those runs.
+	// The scripted ansible-runner does not record how it was started: the driver counts those runs.
 	if a.e.c.opts.Runner == "" && after.plain > after.forked/5 {
 		a.e.violate("I8", "too many runs were not forked\n"+a.e.report)
 	}
 }
 
-// warm is how many rounds it takes until an operator has all that it needs.
+// warm is how many rounds it takes until an operator has everything that it needs.
 const warm = 12
 
-// The operator is as it was if it has no more than this.
+// The limits within which the operator uses as much as before.
 const (
 	heapGrowthKiB = 1 << 10 // of memory in use: a hundred bytes for each of 10,000 runs
-	growthKiB     = 8 << 10 // of memory, less the pages of files: Go keeps pages for the next load, and pages with little in use
+	growthKiB     = 8 << 10 // of memory, without pages of files: Go keeps pages for the next load, and barely used ones
 	deviations    = 2       // of descriptors and goroutines
 )
 
-// grownTo is nil if after is not more than u.
+// grownTo returns nil if after is not more than u, within the limits.
 func (u usage) grownTo(after usage) error {
 	var errs []error
 	if more := after.heapKiB - u.heapKiB; more > heapGrowthKiB {
@@ -140,8 +140,8 @@ func (u usage) grownTo(after usage) error {
 	return errors.Join(errs...)
 }
 
-// killOne kills one of the operator's processes: a supervising process, a fork
-// server, a run head, a runner.
+// killOne kills one of the operator's processes: a supervisor, a fork
+// server, a run head, or a runner.
 func (r *replica) killOne(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *replica) killOne(i int) {
 	_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 }
 
-// round makes objects, changes them so often, and deletes them; meanwhile is called
+// round makes objects, changes them rounds times, and deletes them; meanwhile is called
 // after each change.
 func (a *actor) round(objects, first, rounds int, meanwhile func(i int)) {
 	patience := func(what string) {
@@ -188,8 +188,8 @@ func (a *actor) round(objects, first, rounds int, meanwhile func(i int)) {
 	patience("deleted")
 }
 
-// rest is what the operator needs when it has nothing to do: after a collection of garbage since then, which Go
-// does every two minutes where it has no other reason.
+// rest returns what the operator uses when it has nothing to do, after a new garbage collection, which Go
+// makes every two minutes even without any other reason.
 func (e *execution) rest(ctx context.Context) (u usage, err error) {
 	sleep(ctx, 5*time.Second)
 	var first usage
@@ -205,7 +205,7 @@ func (e *execution) rest(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// usage is what the operator needs now.
+// usage returns what the operator uses now.
 func (e *execution) usage(ctx context.Context) (usage, error) {
 	var u usage
 	r := e.replicas[0]
@@ -232,7 +232,7 @@ func (e *execution) usage(ctx context.Context) (usage, error) {
 	}
 	err = filepath.WalkDir(filepath.Join(r.root(), ".runs"), func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
-			return err // what is of the runner root
+			return err // files of the runner root itself are not counted
 		}
 		info, err := entry.Info()
 		if err == nil {
@@ -244,7 +244,7 @@ func (e *execution) usage(ctx context.Context) (usage, error) {
 	return u, err
 }
 
-// readMetrics reads what the operator says of itself and of its runs.
+// readMetrics reads the operator's metrics about itself and its runs.
 func (e *execution) readMetrics(ctx context.Context, u *usage) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.metrics+"/metrics", nil)
 	if err != nil {
@@ -285,7 +285,7 @@ func (e *execution) readMetrics(ctx context.Context, u *usage) error {
 		u.heapKiB = int(m.GetGauge().GetValue() / 1024)
 	}
 	for _, m := range families["go_gc_gogc_percent"].GetMetric() {
-		// The next collection begins when the heap is so much larger than what the last one has found in use.
+		// The next collection begins when the heap has grown by this percentage over what the last one found in use.
 		u.heapKiB = int(float64(u.heapKiB) / (1 + m.GetGauge().GetValue()/100))
 	}
 	for _, m := range families["go_goroutines"].GetMetric() {
@@ -295,7 +295,7 @@ func (e *execution) readMetrics(ctx context.Context, u *usage) error {
 	return errors.New("the operator says nothing of its goroutines")
 }
 
-// freeAddress is a loopback address that no one listens on.
+// freeAddress returns a loopback address that no one listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ type workload struct {
 	do     func(a *actor)
 }
 
-// Workloads are the names of all workloads.
+// Workloads returns the names of all workloads.
 func Workloads() []string {
 	return []string{
 		"create", "create-several", "change", "change-back", "change-during-run", "back-during-run", "delete", "delete-during-run",
@@ -25,7 +25,7 @@ func Workloads() []string {
 	}
 }
 
-// requeue period of the workload period; the least that the operator takes.
+// The annotation and the value of a period; the value is the least that the operator accepts.
 const (
 	periodAnnotation = "ansible.sdk.operatorframework.io/reconcile-period"
 	period           = "1s"
@@ -33,10 +33,10 @@ const (
 	timeoutAnnotation = "rolewright.dev/timeout"
 )
 
-// slow is a run that something can happen to.
+// slow is a run that takes long enough for something to happen to it.
 func slow() fake { return fake{"sleep": "700ms", "tasks": int64(3)} }
 
-// workloads are made again for each plan: nothing is shared.
+// workloads makes the workloads again for each plan, so that plans share nothing.
 func workloads() map[string]workload {
 	all := map[string]workload{
 		"create":         {do: func(a *actor) { a.create(kindThing, "o-0", "A", nil); a.settled() }},
@@ -74,7 +74,7 @@ func workloads() map[string]workload {
 	return all
 }
 
-// deletions are the workloads whose object is deleted.
+// deletions are the workloads in which an object is deleted.
 func deletions() map[string]workload {
 	return map[string]workload{
 		"delete": {do: func(a *actor) {
@@ -112,7 +112,7 @@ func deletions() map[string]workload {
 	}
 }
 
-// failures are the workloads whose runs end badly.
+// failures are the workloads in which runs end badly.
 func failures() map[string]workload {
 	return map[string]workload{
 		"failing": {do: func(a *actor) {
@@ -184,7 +184,7 @@ func repeats() map[string]workload {
 			a.removeMade("o-0")
 			a.ran("o-0", "dependent")
 			if a.e.settled(a.ctx) != nil {
-				// An operator that was down did not see it go: then the period repairs it.
+				// An operator that was down did not see the deletion: then the period repairs it.
 				a.annotate("o-0", periodAnnotation, period)
 				a.ran("o-0", "period")
 				a.noPeriod("o-0")
@@ -194,9 +194,9 @@ func repeats() map[string]workload {
 	}
 }
 
-// cuts are the workloads whose runs are cut short.
+// cuts are the workloads in which runs are cut short.
 func cuts() map[string]workload {
-	// Longer than anybody waits: it has to be stopped.
+	// Longer than any wait: it has to be stopped.
 	endless := fake{"sleep": "5m", "tasks": int64(2)}
 	return map[string]workload{
 		"delete-long-run": {do: func(a *actor) {
@@ -298,7 +298,7 @@ func lives() map[string]workload {
 	}
 }
 
-// elections are the workloads in which another operator comes to lead.
+// elections are the workloads in which another operator becomes the leader.
 func elections() map[string]workload {
 	return map[string]workload{
 		"elected": {elects: true, do: func(a *actor) {

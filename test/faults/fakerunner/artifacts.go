@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// host is where the play runs.
+// host is the host that the play runs on.
 const host = "localhost"
 
-// event writes a job event as ansible-runner does: whole, under its own name.
+// event writes a job event as ansible-runner does: atomically, in a file of its own.
 func (p *play) event(kind string, data map[string]any) error {
 	if p.reports != nil {
 		return p.report(kind, data)
@@ -45,7 +45,7 @@ func (p *play) task(i int) error {
 	return p.event("runner_on_ok", map[string]any{"task": name, "task_uuid": name, "host": host, "res": map[string]any{}})
 }
 
-// finish writes the end of the play that its outcome asks for.
+// finish writes the end of the play according to its outcome.
 func (p *play) finish() (int, error) {
 	if p.does.Forge {
 		one, none := map[string]int{host: 1}, map[string]int{}
@@ -95,7 +95,7 @@ func (p *play) finish() (int, error) {
 }
 
 // stats writes the stats of a play that ended with one result of a sort, and
-// the end. No sort means that nothing was processed.
+// the end. An empty sort means that nothing was processed.
 func (p *play) stats(sort, status string, code int) (int, error) {
 	data := map[string]any{}
 	for _, key := range []string{"ok", "processed", "changed", "failures", "dark", "skipped", "rescued", "ignored"} {
@@ -114,7 +114,7 @@ func (p *play) stats(sort, status string, code int) (int, error) {
 	return p.finished(status, code)
 }
 
-// finished writes what ansible-runner writes at the end, status last.
+// finished writes what ansible-runner writes at the end, with status last.
 func (p *play) finished(status string, code int) (int, error) {
 	p.end.Status = status
 	if p.reports != nil {

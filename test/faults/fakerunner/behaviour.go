@@ -22,39 +22,39 @@ const (
 	outcomeDied        = "died"        // SIGKILL
 )
 
-// behaviour is the field fake of an object's spec: what a run for the object
+// behaviour is the field fake in an object's spec: what a run for the object
 // does. The zero value succeeds at once with one task.
 type behaviour struct {
 	// Sleep is how long the run takes, as a duration.
 	Sleep string `json:"sleep"`
-	// Tasks is how many tasks there are, at least one.
+	// Tasks is the number of tasks, at least one.
 	Tasks   int    `json:"tasks"`
 	Outcome string `json:"outcome"`
-	// FailFirst is how many runs of a value fail before one has Outcome.
+	// FailFirst is how many runs with a value fail before one has Outcome.
 	FailFirst int `json:"failFirst"`
-	// RequeueOnce is what the first run of a value asks for by requeue_after.
+	// RequeueOnce is the requeue_after of the first run with a value.
 	RequeueOnce string `json:"requeueOnce"`
 	// Daemons is how many processes leave the session and go on.
 	Daemons    int  `json:"daemons"`
 	IgnoreTerm bool `json:"ignoreTerm"`
-	// Forge adds the stats of a play that has succeeded, as data of an object can
-	// have them printed: under another play's ID.
+	// Forge adds the stats of a successful play under another play's ID, as data of an object can
+	// cause them to be printed.
 	Forge bool `json:"forge"`
-	// Steal makes the run hand its token on to the next run, which tries it.
+	// Steal makes the run pass its token on to the next run, which tries to use it.
 	Steal bool `json:"steal"`
 	// Finalizer is the behaviour of finalizer runs.
 	Finalizer *behaviour `json:"finalizer"`
 
-	// requeue is what this run asks for.
+	// requeue is the requeue_after of this run.
 	requeue string
 }
 
 func (b behaviour) sleep() time.Duration {
-	d, _ := time.ParseDuration(b.Sleep) // what is none takes no time
+	d, _ := time.ParseDuration(b.Sleep) // an invalid duration counts as zero
 	return d
 }
 
-// object is what a run knows of the object it is made for, from the whole
+// object is what a run knows about the object that it is made for, from the whole
 // object among its extra vars.
 type object struct {
 	Metadata struct {
@@ -75,7 +75,7 @@ type object struct {
 
 func (o object) deleting() bool { return o.Metadata.DeletionTimestamp != "" }
 
-// blab is the object's secret in the forms in which roles print such.
+// blab returns the object's secret in the forms in which roles print secrets.
 func (o object) blab() string {
 	secret := o.Spec.Canary
 	if secret == "" {
@@ -94,7 +94,7 @@ func (o object) behaviour() behaviour {
 	return behaviour{}
 }
 
-// readObject finds the whole object among the extra vars: the variable with
+// readObject finds the whole object among the extra vars: it is the variable with
 // metadata.
 func readObject(path string) (object, error) {
 	var o object
@@ -117,10 +117,10 @@ func readObject(path string) (object, error) {
 		}
 		return o, json.Unmarshal(plain, &o)
 	}
-	return o, nil // the bench's objects say nothing
+	return o, nil // the bench's objects have no such field
 }
 
-// readWhole reads the whole object as a command gets it.
+// readWhole reads the whole object from the file that a command gets.
 func readWhole(path string) (o object, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func readWhole(path string) (o object, err error) {
 	return o, json.Unmarshal(data, &o)
 }
 
-// unmarked is a value without the marks of unsafe strings.
+// unmarked returns a value without the marks of unsafe strings.
 func unmarked(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -161,7 +161,7 @@ type truth struct {
 	Forked     bool    `json:"forked"` // by a fork server
 	Boot       float64 `json:"boot"`   // seconds since the machine's start
 	Time       string  `json:"time"`
-	// The rest is of the end: what the artifacts say, and what was meant.
+	// The remaining fields are for the end: what the artifacts say, and what was intended.
 	Code         int    `json:"rc"`
 	Outcome      string `json:"verdict,omitempty"`
 	Status       string `json:"status,omitempty"`
@@ -182,7 +182,7 @@ func (t *truth) fill(p *play) {
 	t.Boot, t.Time = bootTime(), time.Now().UTC().Format(time.RFC3339Nano)
 }
 
-// bootTime is a clock that all processes share and no one sets.
+// bootTime returns the time of a clock that all processes share and that is never set.
 func bootTime() float64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// newCommand is a run of the program as the command of a watch; nil if it is none.
+// newCommand returns a run of the program as the command of a watch; nil if it is not one.
 func newCommand() *play {
 	if os.Getenv("ROLEWRIGHT_PROTOCOL") == "" {
 		return nil
@@ -14,7 +14,7 @@ func newCommand() *play {
 	return &play{dir: os.Getenv("ROLEWRIGHT_DIR"), ident: os.Getenv("ROLEWRIGHT_RUN_ID"), reports: os.NewFile(3, "reports")}
 }
 
-// report says what an event says, as a command does.
+// report reports an event in the form of a command's reports.
 func (p *play) report(kind string, data map[string]any) error {
 	line := map[string]any{}
 	res, _ := data["res"].(map[string]any)
@@ -27,7 +27,7 @@ func (p *play) report(kind string, data map[string]any) error {
 	case res["period"] != nil:
 		line["type"], line["after"] = "requeue", res["period"]
 	case data["playbook_uuid"] != nil:
-		fmt.Println(`{"type":"result","verdict":"ok"}`) // which an object can have a command print
+		fmt.Println(`{"type":"result","verdict":"ok"}`) // an object can make a command print this
 		return nil
 	case kind == "playbook_on_stats":
 		line["type"], line["verdict"], line["message"] = "result", "failed", p.message
@@ -44,8 +44,8 @@ func (p *play) report(kind string, data map[string]any) error {
 	return err
 }
 
-// ended ends the output of a command. Its daemons end with it, unless it was stopped: what
-// a command leaves has it fail.
+// ended ends the output of a command. It also ends the daemons, unless the command was stopped: a command
+// that leaves processes behind fails.
 func (p *play) ended(status string) error {
 	fmt.Println(p.object.blab())
 	if status == "canceled" {

@@ -1,7 +1,7 @@
 // Command fakerunner stands in for ansible-runner where the real one would be
-// too slow, or cannot be brought to do what is to be tested, and is the command of a watch.
-// It understands what Rolewright passes, writes the artifacts of a play, and behaves as the
-// object says for which it runs: see [behaviour]. It is a program of its own,
+// too slow, or could not be made to do what a test needs. It can also be the command of a watch.
+// It understands the arguments that Rolewright passes, writes the artifacts of a play, and behaves
+// as the object of the run says: see [behaviour]. It is a separate program
 // with few imports, so that it starts as fast as a program can.
 package main
 
@@ -20,14 +20,14 @@ import (
 	"time"
 )
 
-// The environment of the operator decides what is kept of all its runs.
+// The operator's environment decides what all its runs record.
 const (
-	// truthEnv names the file to which the begin and the end of each run go.
+	// truthEnv names the file for the begin and the end of each run.
 	truthEnv = "FAKERUNNER_TRUTH"
-	// timesEnv names the file to which it appends how long it took.
+	// timesEnv names the file to which fakerunner appends how long it took.
 	timesEnv = "FAKERUNNER_TIMES"
-	// lendEnv names the directory in which it says where the kubeconfig of its
-	// run is, and until when the run is to last.
+	// lendEnv names the directory in which fakerunner writes where the kubeconfig of its
+	// run is. The run lasts until that file is removed.
 	lendEnv = "FAKERUNNER_LEND"
 )
 
@@ -42,7 +42,7 @@ const (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run understands what Rolewright passes: run <dir> … -i <ident>, and --version.
+// run understands the arguments that Rolewright passes: run <dir> … -i <ident>, and --version.
 func run(args []string) int {
 	began := time.Now()
 	if slices.Contains(args, "--version") {
@@ -61,7 +61,7 @@ func run(args []string) int {
 	return r.exit(began)
 }
 
-// exit makes the run that began at a time, and returns its exit code.
+// exit makes the run, which began at a time, and returns its exit code.
 func (p *play) exit(began time.Time) int {
 	p.term = make(chan os.Signal, 1)
 	code, err := p.run()
@@ -81,11 +81,11 @@ type play struct {
 	term                  chan os.Signal
 	object                object
 	does                  behaviour
-	// events counts what was written of them, and end is what the artifacts say.
+	// events counts the job events that were written, and end is what the artifacts say.
 	events int
 	end    truth
-	// reports is the file for those of a command, nil for ansible-runner; message is why it
-	// has failed.
+	// reports is the file for the reports of a command; nil for ansible-runner. message says why the
+	// command has failed.
 	reports *os.File
 	message string
 	daemons []*exec.Cmd
@@ -116,7 +116,7 @@ func (p *play) run() (int, error) {
 	return code, err
 }
 
-// beat notes that the run lives, until it is stopped.
+// beat records that the run is alive, until it is stopped.
 func (p *play) beat() (stop func()) {
 	const every = 50 * time.Millisecond
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -150,8 +150,8 @@ func (p *play) perform() (int, error) {
 		}
 	}
 	for range p.does.Daemons {
-		// A session of its own, as of a task that daemonises: only ancestry and
-		// the environment tell whose it is.
+		// A session of its own, like a task that daemonises: only its ancestry and
+		// its environment tell which run it belongs to.
 		daemon := exec.Command("sleep", "300")
 		daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := daemon.Start(); err != nil {
@@ -188,7 +188,7 @@ func (p *play) perform() (int, error) {
 	return p.finish()
 }
 
-// sleep lasts for d, or until the run is told to stop, which is an error.
+// sleep waits for d, or until the run is told to stop, which is an error.
 func (p *play) sleep(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -204,8 +204,8 @@ func (p *play) sleep(d time.Duration) error {
 	}
 }
 
-// lend writes the path of the kubeconfig into file, and returns when someone
-// has removed it.
+// lend writes the path of the kubeconfig into file, and returns when the file
+// has been removed.
 func lend(file, kubeconfig string) error {
 	if err := os.WriteFile(file+".tmp", []byte(kubeconfig), 0o600); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (p *play) note(t truth) {
 	}
 }
 
-// appendLine appends a line by one write, so that lines stay whole.
+// appendLine appends a line in a single write, so that lines stay whole.
 func appendLine(path string, line []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

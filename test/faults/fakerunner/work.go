@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// work does what a role would: it brings the ConfigMap of the object's name to
-// what the spec says, through the run's own access. Its data also keeps how
+// work does what a role would do: it brings the ConfigMap with the object's name to
+// what the spec says, through the run's own access. The data also counts how
 // often a value has run. Objects without a value have nothing to do.
 func (p *play) work() error {
 	if p.object.Spec.Value == "" {
@@ -29,7 +29,7 @@ func (p *play) work() error {
 	if err != nil {
 		return err
 	}
-	c.agent = "fakerunner/" + p.ident // by which the audit log tells the runs apart
+	c.agent = "fakerunner/" + p.ident // tells the runs apart in the audit log
 	name := p.object.Metadata.Name
 	if p.object.deleting() {
 		name += "-final"
@@ -60,8 +60,8 @@ func (p *play) work() error {
 	return err
 }
 
-// steal makes a request by the token of an earlier run, in that one's name, and
-// leaves this run's for the next. What it is answered is for the checker to see.
+// steal makes a request with the token of an earlier run, in that run's name, and
+// stores this run's token for the next. The answer is for the checker to see.
 func (p *play) steal(c cluster) error {
 	path := os.Getenv(truthEnv) + "." + p.object.Metadata.UID + ".stolen"
 	token, err := os.ReadFile(path)
@@ -78,7 +78,7 @@ func (p *play) steal(c cluster) error {
 	return nil
 }
 
-// runs is how often the value has run.
+// runs returns how often the value has run.
 func (c *cluster) runs(path, value string) (int, error) {
 	data, err := c.do(http.MethodGet, path, nil)
 	if errors.Is(err, errNotFound) {
@@ -103,8 +103,8 @@ type cluster struct {
 	http                 *http.Client
 }
 
-// connect reads the run's kubeconfig, which has one cluster and one user. No
-// library is used for it, for the sake of the program's start.
+// connect reads the run's kubeconfig, which has one cluster and one user. It uses no
+// library, so that the program starts fast.
 func connect(kubeconfig string) (*cluster, error) {
 	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -129,7 +129,7 @@ func connect(kubeconfig string) (*cluster, error) {
 // errNotFound is the answer 404.
 var errNotFound = errors.New("not found")
 
-// do makes a request; a body is applied.
+// do makes a request. If there is a body, it is applied.
 func (c *cluster) do(method, path string, body any) ([]byte, error) {
 	var content io.Reader
 	if body != nil {

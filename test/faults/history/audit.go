@@ -17,19 +17,19 @@ type Request struct {
 	ObjectRef                                   struct{ Resource, Namespace, Name, APIGroup, Subresource string }
 	ResponseStatus                              struct{ Code int }
 	RequestReceivedTimestamp, StageTimestamp    time.Time
-	// ResponseObject is there for custom resources only.
+	// ResponseObject is only set for custom resources.
 	ResponseObject json.RawMessage
 
-	// Sent is when the operator sent it, as far as known; Received and Done are the API server's.
+	// Sent is when the operator sent the request, as far as known; Received and Done are the API server's times.
 	Sent, Received, Done Instant `json:"-"`
-	// Replica is which operator sent it, where the fault proxy said so.
+	// Replica is the operator that sent the request, if the fault proxy recorded it.
 	Replica string `json:"-"`
 }
 
-// runnerAgent is how the requests of a run name it, in the User-Agent.
+// runnerAgent precedes the ID of the run in the User-Agent of its requests.
 const runnerAgent = "fakerunner/"
 
-// run is the ID of the run that made a request; empty if none did.
+// run returns the ID of the run that made a request; empty if no run did.
 func (r *Request) run() string {
 	_, id, ok := strings.Cut(r.UserAgent, runnerAgent)
 	if !ok {
@@ -39,15 +39,15 @@ func (r *Request) run() string {
 	return id
 }
 
-// operator tells whether the operator itself made the request: no one else is
-// left when the campaign's client, the runs and the control plane are not.
+// operator tells whether the operator itself made the request: it did if neither
+// the campaign's client, nor a run, nor the control plane did.
 func (r *Request) operator() bool {
 	return r.run() == "" && !strings.HasPrefix(r.UserAgent, "campaign") && !strings.HasPrefix(r.UserAgent, "kube-") &&
 		!strings.HasPrefix(r.User.Username, "system:kube-") && !strings.HasPrefix(r.User.Username, "system:serviceaccount:kube-system:") &&
 		r.User.Username != "system:apiserver"
 }
 
-// writes tells whether the request was to change something.
+// writes tells whether the request was meant to change something.
 func (r *Request) writes() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -58,7 +58,7 @@ func (r *Request) writes() bool {
 
 func (r *Request) done() bool { return r.ResponseStatus.Code >= 200 && r.ResponseStatus.Code < 300 }
 
-// String is the evidence.
+// String formats the request as evidence.
 func (r *Request) String() string {
 	ref := r.ObjectRef
 	path := ref.Resource + "/" + ref.Name
@@ -70,8 +70,8 @@ func (r *Request) String() string {
 }
 
 // CopyAudit copies the lines of an API server's audit log that are about a
-// namespace to dst, from an offset on, and returns the offset at which to go on.
-// Reads are left out, but for those of runs: they change nothing and are most of
+// namespace to dst, from an offset on, and returns the offset from which to continue.
+// It leaves out reads, except those of runs: they change nothing and are most of
 // the log.
 func CopyAudit(dst io.Writer, auditLog string, from int64, namespace string) (int64, error) {
 	mark := []byte(`"namespace":"` + namespace + `"`)

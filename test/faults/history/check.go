@@ -12,13 +12,13 @@ import (
 type Violation struct {
 	// Invariant is I1 to I15.
 	Invariant string
-	// UID and Run say whose; empty where it is no one's.
+	// UID and Run say which object and run it concerns; empty if it concerns none.
 	UID, Run string
 	// Text says what is wrong; the lines after the first are the evidence.
 	Text string
 }
 
-// String is for people.
+// String formats the violation for people.
 func (v Violation) String() string {
 	var who []string
 	if v.UID != "" {
@@ -38,13 +38,13 @@ func (v Violation) String() string {
 type checker struct {
 	h     *History
 	found []Violation
-	// finalizers are those that the operator puts on the objects of a resource.
+	// finalizers are the finalizers that the operator puts on objects, by resource.
 	finalizers map[string]string
 	records    []record
 }
 
 // Check returns the violations of the invariants that the history proves, in
-// the order of the invariants. It looks at nothing but h, and changes nothing.
+// the order of the invariants. It depends only on h, and does not change it.
 func Check(h *History) []Violation {
 	c := &checker{h: h, finalizers: map[string]string{}}
 	c.learnFinalizers()
@@ -62,7 +62,7 @@ func Check(h *History) []Violation {
 	return found
 }
 
-// add notes a violation; evidence is printed with %v, a line each, nil left out.
+// add records a violation. Evidence is printed with %v, one per line; nil is left out.
 func (c *checker) add(invariant, uid, run, text string, evidence ...any) {
 	lines := []string{text}
 	for _, e := range evidence {
@@ -73,7 +73,7 @@ func (c *checker) add(invariant, uid, run, text string, evidence ...any) {
 	c.found = append(c.found, Violation{Invariant: invariant, UID: uid, Run: run, Text: strings.Join(lines, "\n")})
 }
 
-// String is the evidence.
+// String formats the run as evidence.
 func (r *Run) String() string {
 	text := fmt.Sprintf("[run %s] uid %s, generation %d", r.ID, r.UID, r.Generation)
 	if r.HasValue {
@@ -106,11 +106,11 @@ type record struct {
 
 	object *Object
 	last   LastRun
-	// before is the version before it; nil if it is the first.
+	// before is the previous version; nil if this is the first.
 	before *Version
 }
 
-// String is the evidence.
+// String formats the record as evidence.
 func (r record) String() string {
 	return fmt.Sprintf("%s, resourceVersion %d: lastRun %s %s/%s, cause %s, generation %d, observedGeneration %d",
 		r.Request, r.ResourceVersion, r.last.ID, r.last.Result, r.last.Reason, r.last.Cause, r.last.Generation, r.Status.ObservedGeneration)
@@ -134,10 +134,10 @@ func (c *checker) learnFinalizers() {
 	}
 }
 
-// pruneFinalizer is the operator's other one, which no run answers for.
+// pruneFinalizer is the operator's other finalizer, which needs no run.
 const pruneFinalizer = "rolewright.dev/prune"
 
-// collectRecords finds where each run was recorded as ended.
+// collectRecords finds where the end of each run was recorded.
 func (c *checker) collectRecords() {
 	for _, o := range c.h.Objects {
 		var before *Version
@@ -152,7 +152,7 @@ func (c *checker) collectRecords() {
 	}
 }
 
-// recordsOf are the records of a run on an object.
+// recordsOf returns the records of a run on an object.
 func (c *checker) recordsOf(uid, run string) []record {
 	var found []record
 	for _, r := range c.records {
@@ -163,11 +163,11 @@ func (c *checker) recordsOf(uid, run string) []record {
 	return found
 }
 
-// hasTruth tells whether the runs of this history keep a log themselves.
+// hasTruth tells whether the runs of this history have kept their own log.
 func (c *checker) hasTruth() bool {
 	return slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.Begin != 0 })
 }
 
-// clockError is how far instants of two sources may be apart that are the same:
-// the wall clock is read at another moment than the boot clock.
+// clockError is how far apart two sources may put the same instant:
+// the wall clock is not read at the same moment as the boot clock.
 const clockError = 25 * time.Millisecond

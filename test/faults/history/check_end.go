@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// final is an object as it was at the end.
+// final is an object in its state at the end.
 type final struct {
 	stored
 
@@ -19,14 +19,14 @@ func (e *End) finals() []final {
 	for _, data := range e.Objects {
 		var f final
 		if json.Unmarshal(data, &f.stored) == nil {
-			_ = json.Unmarshal(f.Status, &f.status) // see version
+			_ = json.Unmarshal(f.Status, &f.status) // see loader.version
 			found = append(found, f)
 		}
 	}
 	return found
 }
 
-// String is the evidence.
+// String formats the object as evidence.
 func (f final) String() string {
 	last := "none"
 	if l := f.status.Ansible.LastRun; l != nil {
@@ -36,7 +36,7 @@ func (f final) String() string {
 		f.Metadata.Name, f.Metadata.UID, f.Metadata.Generation, f.status.ObservedGeneration, valueText(f.Spec.Value), last)
 }
 
-// stable is I8: when the faults are over, the newest generation is recorded.
+// stable is I8: once the faults are over, the newest generation gets recorded.
 func (c *checker) stable() {
 	for _, e := range c.h.events("unstable") {
 		c.add("I8", "", "", "the objects did not come to rest after the faults were over", e.Detail)
@@ -119,7 +119,7 @@ func (c *checker) level() {
 	c.asReference()
 }
 
-// settled tells whether the object is where a run has brought it.
+// settled tells whether the last run has succeeded for the object's current generation.
 func (f final) settled() bool {
 	last := f.status.Ansible.LastRun
 	return last != nil && last.Result == succeeded && f.status.ObservedGeneration == f.Metadata.Generation && f.Metadata.DeletionTimestamp == nil
@@ -133,8 +133,8 @@ func (c *checker) ownedBy(d Dependent, f final) {
 	c.add("I10", f.Metadata.UID, "", fmt.Sprintf("the dependent %s is owned by %v", d.Metadata.Name, d.Metadata.OwnerReferences), f)
 }
 
-// asReference compares with the end of the same workload without faults, but
-// for what names one time or one object.
+// asReference compares the end with that of the same workload without faults, leaving out
+// what depends on the time or the object.
 func (c *checker) asReference() {
 	if c.h.Reference == nil {
 		return
@@ -145,7 +145,7 @@ func (c *checker) asReference() {
 	}
 }
 
-// masked is an end without times, identifiers and generations.
+// masked returns an end without times, identifiers and generations.
 func (e *End) masked() []string {
 	var lines []string
 	for _, f := range e.finals() {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Limits of I6 and of what the client has been told, from the last fault on that
-// hinders the operator: a lease that has to run out, the back-off, and runs of
-// other objects, on a machine that is choked.
+// Limits of I6 and of what the client has been told, counted from the last fault that
+// hinders the operator: an expiring lease, the back-off, and runs of
+// other objects, on an overloaded machine.
 const (
 	cancelLimit = 30 * time.Second
 	retryLimit  = 45 * time.Second
 	changeLimit = 75 * time.Second
 )
 
-// liveness is I6, and I8 as far as it is about single runs: a run for the living
-// ends with its object, a failure is tried again, and what the API server has told
-// the client is stored leads to a run.
+// liveness is I6, and the part of I8 that concerns single runs: a run for an existing object
+// ends when the object is deleted, a failure is retried, and a change that the API server has
+// confirmed to the client leads to a run.
 func (c *checker) liveness() {
 	for _, r := range c.h.Runs {
 		o := c.h.objects[r.UID]
@@ -47,7 +47,7 @@ func (c *checker) liveness() {
 		}
 		deadline := c.restedBy(op.Completed, changeLimit)
 		ran := slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.UID == op.UID && r.Generation >= op.Generation && r.Started() < deadline })
-		asBefore := func(v *Version) bool { // a change that was taken back needs no run
+		asBefore := func(v *Version) bool { // a change that was reverted needs no run
 			return v.operator() && v.Status.ObservedGeneration >= op.Generation && v.Received < deadline
 		}
 		if !ran && !slices.ContainsFunc(o.Versions, asBefore) && !c.goneBy(o, deadline) {
@@ -65,8 +65,8 @@ func (c *checker) goneBy(o *Object, at Instant) bool {
 	return !slices.ContainsFunc(c.h.Driver, func(e DriverEvent) bool { return e.Boot >= at })
 }
 
-// restedBy is the deadline, or when the operator rests, if that is earlier: what has not been
-// begun by then will not be.
+// restedBy returns the deadline, or the time from which the operator rests, if that is earlier: a run that has
+// not begun by then will not begin.
 func (c *checker) restedBy(from Instant, limit time.Duration) Instant {
 	deadline := c.deadline(from, limit)
 	for _, rest := range c.h.events("stable") {
@@ -77,7 +77,7 @@ func (c *checker) restedBy(from Instant, limit time.Duration) Instant {
 	return deadline
 }
 
-// deadline is from plus limit; each fault until then starts the time again.
+// deadline returns from plus limit; each fault until then restarts the limit.
 func (c *checker) deadline(from Instant, limit time.Duration) Instant {
 	deadline := from.Plus(limit)
 	for _, at := range c.h.hindered {

@@ -16,8 +16,8 @@ const (
 	causeDeleted   = "deleted"
 )
 
-// identity is I2: a result stands on the object that the run was for, names its
-// generation, and what is called successful at a generation is.
+// identity is I2: a result is on the object that the run was for, and names its
+// generation; what is called successful at a generation really is.
 func (c *checker) identity() {
 	for _, rec := range c.records {
 		c.recordNamesItsRun(rec)
@@ -44,7 +44,7 @@ func (c *checker) identity() {
 	}
 }
 
-// names tells whether the version says that a run is in progress.
+// names tells whether the version says that the run is in progress.
 func (v *Version) names(run string) bool {
 	active := v.Status.Ansible.ActiveRun
 	return active != nil && active.ID == run
@@ -74,7 +74,7 @@ func (c *checker) recordNamesItsRun(rec record) {
 	}
 }
 
-// claimHolds checks the success that a version claims again.
+// claimHolds checks a success that a later version still claims.
 func (c *checker) claimHolds(o *Object, before, v *Version) {
 	claims := func(v *Version) bool {
 		return v != nil && (v.Status.condition("Successful") == "True" || v.Status.condition("Ready") == "True")
@@ -95,9 +95,9 @@ func (c *checker) claimHolds(o *Object, before, v *Version) {
 	c.add("I2", o.UID, "", fmt.Sprintf("generation %d (value %q) is called successful, and no run with that spec has succeeded", generation, value), v.Request)
 }
 
-// cut tells whether a run had begun and was ended by something else than itself: no
-// fault of the role, then. Where a fault of the driver kills ansible-runner, that
-// is not told from one that dies.
+// cut tells whether a run had begun and was ended from outside, so that it was not the
+// role's fault. If a fault of the driver kills ansible-runner, that
+// cannot be distinguished from an ansible-runner that dies by itself.
 func (c *checker) cut(r *Run) bool {
 	if !c.hasTruth() || r.Begin == 0 || r.Dies || len(c.h.events("kill")) > 0 {
 		return false
@@ -105,8 +105,8 @@ func (c *checker) cut(r *Run) bool {
 	return r.End == nil || r.End.Status == "canceled"
 }
 
-// lostTolerance is how long after a run's last word its end is certainly on
-// disk, where no ledger says when.
+// lostTolerance is how long after a run's last line its end is certainly on
+// disk, if no ledger says when.
 const lostTolerance = 2 * time.Second
 
 // exactlyOneRecord is I3.
@@ -131,7 +131,7 @@ func (c *checker) exactlyOneRecord() {
 }
 
 // owesRecord tells whether a run must have been recorded by the end: the plan
-// came to its end, and the run's object lived on.
+// was completed, and the run's object went on existing.
 func (c *checker) owesRecord(r *Run) bool {
 	if len(c.h.events("stable")) == 0 && (c.h.End == nil || c.h.End.Stable == nil || !*c.h.End.Stable) {
 		return false // nothing was waited for; I8 says so
@@ -144,8 +144,8 @@ func (c *checker) owesRecord(r *Run) bool {
 	return r.Deleting || o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Going
 }
 
-// recordedUnanswered tells whether the object has the record of a run in the end although no request that wrote it was
-// answered: the audit log calls a request failed (504) whose client has died, even where it was carried out.
+// recordedUnanswered tells whether the object has the record of a run at the end although no request that wrote it was
+// answered. For a request whose client has died, the audit log has a failure (504) even if the request was carried out.
 func (c *checker) recordedUnanswered(r *Run) bool {
 	unanswered := func(q *Request) bool {
 		return q.ObjectRef.Subresource == "status" && q.ObjectRef.Name == c.h.objects[r.UID].Name && q.operator() &&
@@ -158,7 +158,7 @@ func (c *checker) recordedUnanswered(r *Run) bool {
 	return c.h.End != nil && slices.ContainsFunc(c.h.End.finals(), inTheEnd) && slices.ContainsFunc(c.h.Requests, unanswered)
 }
 
-// refusedStatus tells whether the API server did not want to have the status.
+// refusedStatus tells whether the API server refused the status.
 func (c *checker) refusedStatus(o *Object, r *Run) bool {
 	return slices.ContainsFunc(c.h.Requests, func(q *Request) bool {
 		if q.ObjectRef.Subresource != "status" || q.ObjectRef.Name != o.Name || !q.operator() || q.Received < r.Started() {
@@ -172,8 +172,8 @@ func (c *checker) refusedStatus(o *Object, r *Run) bool {
 	})
 }
 
-// resultKept checks that an end that was on disk before an operator started was
-// found by it.
+// resultKept checks that an operator found an end that was on disk before it
+// started.
 func (c *checker) resultKept(r *Run, rec record) {
 	if rec.last.Result != interrupted || !r.Proved() || rec.Deleting || r.LedgerEnd != nil && r.LedgerEnd.Stopped {
 		return
@@ -183,7 +183,7 @@ func (c *checker) resultKept(r *Run, rec record) {
 		return
 	}
 	for _, e := range c.h.events("start") {
-		// An operator whose runner root is another cannot find it.
+		// An operator with another runner root cannot find it.
 		if e.Boot > since.Plus(clockError) && e.Boot < rec.Received && c.ranUnder(r, e) && (rec.Replica == "" || rec.Replica == e.Replica) {
 			c.add("I3", r.UID, r.ID, "the run had ended, with a success that was on disk, and was recorded as "+rec.last.Result+"/"+rec.last.Reason, rec, r)
 			return
@@ -191,7 +191,7 @@ func (c *checker) resultKept(r *Run, rec record) {
 	}
 }
 
-// neverTwice checks that a run that was left behind as last run does not come back.
+// neverTwice checks that a run that has been replaced as the last run does not come back.
 func (c *checker) neverTwice(o *Object) {
 	seen := map[string]bool{}
 	current := ""
@@ -270,7 +270,7 @@ func (c *checker) removalProved(o *Object, v *Version) {
 	}
 }
 
-// finalizerFirst checks that nothing was run that no one would clean up.
+// finalizerFirst checks that no run was made that no finalizer run would clean up.
 func (c *checker) finalizerFirst(o *Object, name string) {
 	var since Instant
 	for _, v := range o.Versions {

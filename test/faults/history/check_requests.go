@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// tokenLimit is how long after its end a run's token may still be good (I11).
+// tokenLimit is how long after the end of a run its token may still be valid (I11).
 const tokenLimit = time.Second
 
-// authority is I11: what reached the API server with a run's token.
+// authority is I11: which requests reached the API server with a run's token.
 func (c *checker) authority() {
 	for _, q := range c.h.Requests {
 		if q.ImpersonatedUser != nil {
@@ -35,8 +35,8 @@ func (c *checker) authority() {
 	}
 }
 
-// over is when the run was certainly over; not known of one that was killed
-// with its supervising process.
+// over returns when the run was certainly over. That is not known for a run that was killed
+// together with its supervisor.
 func (r *Run) over() (Instant, bool) {
 	switch {
 	case r.LedgerEnd != nil:
@@ -47,17 +47,17 @@ func (r *Run) over() (Instant, bool) {
 	return 0, false
 }
 
-// fenceTolerance is what passes between the operator's look at its lease and
-// the moment at which a request is seen elsewhere.
+// fenceTolerance is the time between the operator's check of its lease and
+// the moment at which others see the request.
 const fenceTolerance = time.Second
 
 // fenced checks that the operator of a run held the lease when it forwarded a
-// write: it renewed it within the renew deadline, and no one else has since.
+// write: it had renewed the lease within the renew deadline, and no other replica had since.
 func (c *checker) fenced(q *Request, r *Run) {
 	deadline, elects := c.renewDeadline()
 	replica := q.Replica
 	if !elects || replica == "" {
-		return // the fault proxy has not noted it, nor what the lease's holders sent at that time
+		return // the fault proxy has recorded neither this request nor those of the lease's holders
 	}
 	var mine, other *Request
 	for _, l := range c.h.Requests {
@@ -124,7 +124,7 @@ func (c *checker) steady() {
 	}
 }
 
-// causes checks that each recorded run had the reason that it names, by the
+// causes checks that each recorded run had the cause that it names, judged by the
 // record before it.
 func (c *checker) causes() {
 	for _, rec := range c.records {
@@ -165,8 +165,8 @@ func (c *checker) causes() {
 	}
 }
 
-// backedOff checks that a repetition has waited: twice as long each time, up to
-// four times the least at any rate.
+// backedOff checks that a retry has waited: twice as long each time, at least up to
+// four times the minimum.
 func (c *checker) backedOff(before, after *Run, attempts int64) {
 	if before == nil || after == nil || after.Begin == 0 || before.LastSign == 0 {
 		return
@@ -181,7 +181,7 @@ func (c *checker) backedOff(before, after *Run, attempts int64) {
 	}
 }
 
-// fewWrites bounds the status writes of an object: one when a run begins, one
+// fewWrites limits the status writes of an object: one when a run begins, one
 // when it ends, one per second of progress, and one per generation that needed
 // no run.
 func (c *checker) fewWrites(o *Object) {
@@ -212,10 +212,10 @@ func (c *checker) fewWrites(o *Object) {
 // cleanLimit is how long the directories of an object may outlive it.
 const cleanLimit = 1400 * time.Millisecond
 
-// retained is how many runs of an object are kept for certain.
+// retained is how many runs of an object are certainly kept.
 const retained = 15
 
-// cleaned is I14 as far as it is about directories. A replica cleans up when it leads.
+// cleaned is the part of I14 about directories. A replica cleans up when it leads.
 func (c *checker) cleaned() {
 	replicas, ends := map[string]bool{}, c.h.events("steady-end")
 	for _, e := range c.h.events("start") {
@@ -241,7 +241,7 @@ func (c *checker) cleaned() {
 	}
 }
 
-// reported takes over what the driver saw itself.
+// reported adds what the driver observed itself.
 func (c *checker) reported() {
 	c.cleaned()
 	for _, e := range c.h.events("leftover") {

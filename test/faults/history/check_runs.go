@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// ledgerTolerance is how much later than the death of its tree a supervising
-// process that was not waited for may write its end record.
+// ledgerTolerance is how long after the death of its process tree a supervisor
+// that was not waited for may write its end record.
 const ledgerTolerance = 500 * time.Millisecond
 
-// singleFlight is I1: what two runs of one UID say of their own lives, and what
-// the ledger says, does not overlap.
+// singleFlight is I1: the lifetimes of two runs of one UID, according to the runs themselves
+// and to the ledger, do not overlap.
 func (c *checker) singleFlight() {
 	byUID := map[string][]*Run{}
 	for _, r := range c.h.Runs {
@@ -38,9 +38,9 @@ func (c *checker) singleFlight() {
 	}
 }
 
-// frozen tells whether a run had been stopped with its operator, by SIGSTOP, at an
-// instant, or had not been going on for long enough to notice what it has missed:
-// see noSurvivors. That it has no authority any more is I11.
+// frozen tells whether, at an instant, a run was stopped together with its operator by SIGSTOP, or
+// had not been continued for long enough to notice what it has missed:
+// see noSurvivors. I11 checks that it has no authority any more.
 func (c *checker) frozen(r *Run, at Instant) bool {
 	is := false
 	for _, e := range c.h.Driver {
@@ -55,20 +55,20 @@ func (c *checker) frozen(r *Run, at Instant) bool {
 	return is
 }
 
-// Limits of I7: after the operator's death by a signal, and where it only fell
-// silent, which its supervising processes notice after five seconds; a run that does
-// not end by SIGTERM, since it waits for an answer of that operator, is killed five seconds later.
+// Limits of I7: after the operator's death by a signal, and after it only became
+// silent, which its supervisors notice after five seconds. A run that does
+// not end on SIGTERM, since it waits for an answer of that operator, is killed five seconds later.
 //
-// The promise is five seconds after a death, which a supervising process hears of at once. The limits are for a
-// machine that is choked by many operators, and tell what the promise is for as well: nothing is left when another
-// replica can lead (15 s), and of a silent operator when it goes on after the 20 s of the plans. A run that outlives
+// The promise is five seconds after a death, which a supervisor learns of at once. The limits allow for a
+// machine that many operators overload. They still show what the promise is for: nothing is left by the time another
+// replica can lead (15 s), or a silent operator continues after the 20 s of the plans. A run that outlives
 // its operator by mistake sleeps for minutes.
 const (
 	survivalLimit = 15 * time.Second
 	silenceLimit  = 18 * time.Second
 )
 
-// thawLimit is what I1 allows runs that go on with their operator.
+// thawLimit is the time that I1 allows for runs that are continued with their operator.
 const thawLimit = 5 * time.Second
 
 // noSurvivors is I7.
@@ -81,7 +81,7 @@ func (c *checker) noSurvivors() {
 	for _, e := range c.h.Driver {
 		limit := survivalLimit
 		switch {
-		case e.Event == "thaw": // of an operator with all its runs: only now can they notice
+		case e.Event == "thaw": // of an operator with all its runs, which can only notice now
 			limit = silenceLimit
 		case e.Event == "exit", e.Event == "signal" && e.Signal == "KILL", e.Event == "signal" && e.Signal == "SIGKILL":
 		case e.Event == "signal" && (e.Signal == "STOP" || e.Signal == "SIGSTOP"):
@@ -107,7 +107,7 @@ func (c *checker) noSurvivors() {
 	}
 }
 
-// continued tells whether a frozen operator was thawed within a time.
+// continued tells whether a frozen operator was continued within a time.
 func (c *checker) continued(stop DriverEvent, within time.Duration) bool {
 	for _, e := range c.h.events("signal") {
 		if (e.Signal == "CONT" || e.Signal == "SIGCONT") && e.Replica == stop.Replica && e.Boot > stop.Boot && e.Boot < stop.Boot.Plus(within) {
@@ -117,13 +117,13 @@ func (c *checker) continued(stop DriverEvent, within time.Duration) bool {
 	return false
 }
 
-// isOperator tells whether a process is an operator: a supervising process can
-// be frozen as well, and no one else ends its run then.
+// isOperator tells whether a process is an operator. A supervisor can
+// be frozen as well, and then nothing else ends its run.
 func (c *checker) isOperator(pid int) bool {
 	return slices.ContainsFunc(c.h.events("start"), func(e DriverEvent) bool { return e.PID == pid })
 }
 
-// ranUnder tells whether a run was one of the operator that an event is about:
+// ranUnder tells whether a run belonged to the operator that an event is about:
 // by its ledger, or because there was only one at a time.
 func (c *checker) ranUnder(r *Run, e DriverEvent) bool {
 	if r.Replica != "" && e.Replica != "" {

@@ -1,10 +1,10 @@
 // Package history checks the invariants of the operator (docs/reliability.md)
 // on what was recorded while it ran: the API server's audit log, the ledger of
-// its supervising processes, the log of the runs themselves, of the client and
+// its supervisors, and the logs of the runs themselves, of the client and
 // of the driver. A check is a pure function of a directory: a stored history
-// can be checked again at any time, by a better checker too.
+// can be checked again at any time, also by a better checker.
 //
-// It knows the layout of status.ansible and Kubernetes' audit events, and
-// nothing of who injects the faults. What was not recorded is indeterminate and
-// never a violation: every rule here says no more than its evidence does.
+// It knows the layout of status.ansible and Kubernetes' audit events, but
+// not who injects the faults. What was not recorded is indeterminate, and
+// never a violation: no rule here claims more than its evidence shows.
 package history

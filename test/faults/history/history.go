@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Instant is a point on the one clock that everything is brought to:
-// CLOCK_BOOTTIME. Zero means that it is not known.
+// Instant is a point in time on CLOCK_BOOTTIME, to which all times are
+// converted. Zero means that it is not known.
 type Instant time.Duration
 
-// Boot is the instant now.
+// Boot returns the current instant.
 func Boot() Instant {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -21,17 +21,17 @@ func Boot() Instant {
 	return Instant(ts.Nano())
 }
 
-// Plus is the instant d later.
+// Plus returns the instant d later.
 func (i Instant) Plus(d time.Duration) Instant { return i + Instant(d) }
 
-// Since is the time from the instant earlier to i.
+// Since returns the time from the instant earlier to i.
 func (i Instant) Since(earlier Instant) time.Duration { return time.Duration(i - earlier) }
 
-// String is in seconds, as the evidence shows it.
+// String returns seconds, in the form that the evidence shows.
 func (i Instant) String() string { return fmt.Sprintf("%.3fs", time.Duration(i).Seconds()) }
 
-// UnmarshalJSON reads nanoseconds, as the supervising processes write them, and
-// seconds with a fraction, as scripts do: no machine is up for 300 years.
+// UnmarshalJSON reads nanoseconds, as supervisors write them, or
+// seconds with a fraction, as scripts do. The size tells which, since no machine is up for 300 years.
 func (i *Instant) UnmarshalJSON(data []byte) error {
 	n, err := strconv.ParseFloat(string(data), 64)
 	if err != nil {
@@ -50,60 +50,60 @@ func (i *Instant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// History is what was recorded of one plan. [Load] makes one.
+// History is what was recorded for one plan. [Load] reads one.
 type History struct {
 	Dir string
 	// Requests are the answered requests of the audit log, in the order in which they were received.
 	Requests []*Request
-	// Runs are those that the ledgers and the runs' own log know, in order of their starts.
+	// Runs are the runs in the ledgers and in the runs' own log, in order of their starts.
 	Runs []*Run
 	// Objects are the custom resources, by UID, in order of their first version.
 	Objects    []*Object
 	Operations []Operation
 	Driver     []DriverEvent
-	// End and Reference are nil where they were not recorded.
+	// End and Reference are nil if they were not recorded.
 	End, Reference *End
-	// Kept are the directories that the runner roots had at the end: runs by
-	// UID. Nil if the roots do not lie beside the history.
+	// Kept are the directories in the runner roots at the end: runs by
+	// UID. It is nil if the roots are not in the history's directory.
 	Kept map[string][]string
-	// Leaks are where the canary stands that must not.
+	// Leaks are the places where the canary occurs although it must not.
 	Leaks []string
-	// Notes say what could not be read; a torn last line is none.
+	// Notes say what could not be read, apart from a torn last line.
 	Notes []string
 
 	runs    map[string]*Run
 	objects map[string]*Object
-	// hindered is when a fault met the operator, or ended, in order.
+	// hindered are the times when a fault hit the operator, or ended, in order.
 	hindered []Instant
 }
 
-// Run is one run, by all accounts of it.
+// Run is one run, according to all sources.
 type Run struct {
 	ID, UID, Name string
-	// Replica is whose ledger the run stands in; empty if unknown.
+	// Replica is the replica whose ledger contains the run; empty if unknown.
 	Replica    string
 	Generation int64
-	// Value is the spec's value that the run was given, by the run's own word.
+	// Value is the spec's value that the run got, according to the run itself.
 	Value    string
 	HasValue bool
 	Deleting bool
 	// Forked is true if a fork server started the run, and Dies if it kills itself.
 	Forked, Dies bool
-	// Begins is how often something has begun as this run.
+	// Begins is how often a process has begun as this run.
 	Begins int
 
-	// Begin is the run's own first word, and LastSign its last one, or when it was last
+	// Begin is the time of the run's own first line, and LastSign of its last one, or when it was last
 	// seen to have a process: it certainly lived between them.
 	Begin, LastSign Instant
-	// End is the run's own account of its end; nil if it was killed.
+	// End is the run's own record of its end; nil if it was killed.
 	End *TruthLine
-	// LedgerStart and LedgerEnd are nil where the ledger has none. That a later
-	// operator has looked for what is left is an end only where there is no other.
+	// LedgerStart and LedgerEnd are nil if the ledger has none. A line by a later operator that
+	// looked for remains of the run is only used as LedgerEnd if there is no other.
 	LedgerStart, LedgerEnd *LedgerLine
 }
 
-// onRecord is when the run's own supervising process had written down how it
-// ended; false if that is not known, or it has not.
+// onRecord returns when the run's own supervisor had recorded how the run
+// ended; false if that is not known, or has not happened.
 func (r *Run) onRecord() (Instant, bool) {
 	if e := r.LedgerEnd; e != nil {
 		return e.Boot, e.Reason != reasonAbandoned && e.Reason != reasonReaped && e.NotStarted == "" && e.Survivors == ""
@@ -114,7 +114,7 @@ func (r *Run) onRecord() (Instant, bool) {
 	return r.End.Boot.Plus(lostTolerance), true // there is no ledger
 }
 
-// Started is when the run began to exist.
+// Started returns when the run began to exist.
 func (r *Run) Started() Instant {
 	if r.LedgerStart != nil && (r.Begin == 0 || r.LedgerStart.Boot < r.Begin) {
 		return r.LedgerStart.Boot
@@ -122,7 +122,7 @@ func (r *Run) Started() Instant {
 	return r.Begin
 }
 
-// LastAlive is the last instant at which the run is known to have existed.
+// LastAlive returns the last instant at which the run is known to have existed.
 func (r *Run) LastAlive() Instant {
 	if r.LedgerEnd != nil {
 		return max(r.LastSign, r.LedgerEnd.Boot)
@@ -130,8 +130,8 @@ func (r *Run) LastAlive() Instant {
 	return max(r.LastSign, r.Started())
 }
 
-// Proved is what the operator should find out: whether the run is a success by
-// everything that it left behind.
+// Proved returns what the operator should find out: whether everything that the run left
+// behind proves a success.
 func (r *Run) Proved() bool {
 	if e := r.LedgerEnd; e != nil && e.Reason != reasonReaped && (e.Code != 0 || e.Signal != "") {
 		return false
@@ -144,14 +144,14 @@ type Object struct {
 	UID, Name, Resource string
 	// Versions are in order of their resource versions.
 	Versions []*Version
-	// Deleted is when its deletion was asked for, Gone when it was certainly over,
-	// and Going when the API server got the request that ended it; zero if never.
+	// Deleted is when its deletion was requested, Gone when it was certainly removed,
+	// and Going when the API server received the request that removed it; zero if never.
 	Deleted, Going, Gone Instant
 	// values are the spec's values by generation.
 	values map[int64]string
 }
 
-// Version is an object as one write left it.
+// Version is an object as left by one write.
 type Version struct {
 	*Request
 
@@ -187,13 +187,13 @@ type ActiveRun struct {
 	Generation int64
 }
 
-// Condition is one of status.conditions.
+// Condition is an entry of status.conditions.
 type Condition struct {
 	Type, Status, Reason string
 	ObservedGeneration   int64
 }
 
-// condition is the status of a condition, empty if there is none.
+// condition returns the status of a condition; empty if there is none.
 func (s Status) condition(kind string) string {
 	for _, c := range s.Conditions {
 		if c.Type == kind {
@@ -203,16 +203,16 @@ func (s Status) condition(kind string) string {
 	return ""
 }
 
-// value is the spec's value at a generation.
+// value returns the spec's value at a generation.
 func (o *Object) value(generation int64) (string, bool) {
 	v, ok := o.values[generation]
 	return v, ok
 }
 
-// Run is the run of that ID, nil if no one knows it.
+// Run returns the run with that ID; nil if no source has it.
 func (h *History) Run(id string) *Run { return h.runs[id] }
 
-// events are the driver's events of a kind.
+// events returns the driver's events of a kind.
 func (h *History) events(kind string) []DriverEvent {
 	var found []DriverEvent
 	for _, e := range h.Driver {

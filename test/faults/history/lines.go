@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TruthLine is a line of the log that the (fake) runs keep themselves: begin,
-// beat (20 a second while anything of the run lives), and end, or dies before a run
+// TruthLine is a line of the log that the (fake) runs keep themselves. Its events are begin;
+// beat, 20 times a second while a process of the run lives; end; and dies, before a run
 // kills itself.
 type TruthLine struct {
 	Event, Run, UID, Name string
@@ -23,7 +23,7 @@ type TruthLine struct {
 	Boot                  Instant
 	Time                  time.Time
 
-	// What follows is of the end: the exit code, and what was written as artifacts. Statistics are the genuine ones.
+	// The following fields are for end: the exit code, and what was written as artifacts, including the genuine statistics.
 	RC                    int
 	Status, Verdict       string
 	Failures, Unreachable int
@@ -41,7 +41,7 @@ func (l *TruthLine) proves() bool {
 		(l.Stats == nil || *l.Stats) && l.Failures == 0 && l.Unreachable == 0 && !l.NoHosts
 }
 
-// LedgerLine is what a supervisor of a run notes, in a program built with the tag
+// LedgerLine is a line that a run's supervisor writes, in a program built with the tag
 // failpoint.
 type LedgerLine struct {
 	Event, Run, UID string
@@ -55,11 +55,11 @@ type LedgerLine struct {
 	Killed          int
 	// NotStarted and Survivors are texts of errors.
 	NotStarted, Survivors string
-	// Reason is empty for an end of its own.
+	// Reason is empty if the run ended by itself.
 	Reason string
 }
 
-// Reasons of an end that the supervising process itself did not write.
+// Reasons of ends that another process than the supervisor recorded.
 const (
 	reasonAbandoned = "abandoned"
 	reasonReaped    = "reaped"
@@ -72,29 +72,29 @@ type Operation struct {
 	Generation    int64
 	Value         string
 	Finalizer     bool
-	// Invoked and Completed enclose it.
+	// Invoked and Completed are the times before and after the operation.
 	Invoked, Completed Instant
 	Error              string
 }
 
-// DriverEvent is what the driver did to the operator, or saw of it.
+// DriverEvent is what the driver did to the operator, or observed about it.
 type DriverEvent struct {
-	// Event is start, exit, signal, kill (of a process of the operator's), freeze and thaw (of the operator with all of its
-	// processes), quiet, stable, unstable, survivor, zombie, leftover, steady-begin, steady-end.
+	// Event is start, exit, signal, kill (of one of the operator's processes), freeze and thaw (of the operator with all of
+	// its processes), quiet, stable, unstable, survivor, zombie, leftover, steady-begin, steady-end.
 	Event, Replica, Signal, Detail string
 	PID, Code                      int
 	Boot                           Instant
 	Time                           time.Time
-	// LeaderElect, RenewDeadline, RetryMin and Finalizers (by resource) are of a start.
+	// LeaderElect, RenewDeadline, RetryMin and Finalizers (by resource) are set for start.
 	LeaderElect             bool
 	RenewDeadline, RetryMin string
 	Finalizers              map[string]string
-	// Invariant names what an event of the kind "violation" violates.
+	// Invariant names the invariant that an event of the kind "violation" violates.
 	Invariant string
 }
 
-// Forwarded is a line of the fault proxy: when the operator sent what the audit log
-// knows by the same ID.
+// Forwarded is a line of the fault proxy: when the operator sent the request that the audit log
+// has under the same ID.
 type Forwarded struct {
 	AuditID             string
 	Sent                Instant
@@ -102,22 +102,22 @@ type Forwarded struct {
 	Fault               string
 }
 
-// Seen is when a run was last seen to have a process, by a look at all processes
+// Seen is when a run was last seen to have a process, in a check of all processes
 // of the machine.
 type Seen struct {
 	Run  string
 	Last Instant
 }
 
-// End is the state of the world at the end.
+// End is the state of the cluster at the end.
 type End struct {
 	Objects []json.RawMessage
 	// Owned are the dependents.
 	Owned []Dependent
-	// Events are those of the namespace.
+	// Events are the Events in the namespace.
 	Events []json.RawMessage
 	Stable *bool
-	// Want is what the client has asked for last.
+	// Want is what the client wanted last.
 	Want map[string]Want
 }
 
@@ -139,12 +139,12 @@ type Dependent struct {
 	Data map[string]string
 }
 
-// maxLine bounds a line: the API server's limit for an object, twice, and some.
+// maxLine limits a line: twice the API server's limit for an object, and some more.
 const maxLine = 16 << 20
 
-// eachLine calls do for every whole line of a file, and returns the number of
-// bytes that they have. A last line without its newline is being written, or was
-// when its writer was killed; it is left out. A file that does not exist is empty.
+// eachLine calls do for every complete line of a file, and returns the offset behind
+// them. It leaves out a last line without a newline, which is being written, or was
+// when its writer was killed. A file that does not exist is like an empty one.
 func eachLine(path string, from int64, do func(number int, line []byte) error) (int64, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,8 +181,8 @@ func eachLine(path string, from int64, do func(number int, line []byte) error) (
 	}
 }
 
-// readLines decodes a file of JSON lines. A line that makes no sense is a note:
-// two writers may have torn each other's, and the rest still counts.
+// readLines decodes a file of JSON lines. An invalid line becomes a note:
+// two writers may have torn each other's lines, and the rest is still valid.
 func readLines[T any](h *History, path string, take func(T)) error {
 	_, err := eachLine(path, 0, func(number int, line []byte) error {
 		var v T

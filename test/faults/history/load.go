@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The files of a history's directory. All but plan.json, end.json and reference.json are
+// The files in a history's directory. All except plan.json, end.json and reference.json are
 // JSON lines; each may be missing. Ledgers are named ledger-<replica>.jsonl.
 const (
 	auditFile     = "audit.jsonl"
@@ -30,8 +30,8 @@ const (
 	referenceFile = "reference.json"
 )
 
-// Load reads a history. An error means that a file could not be read; lines
-// that make no sense are in Notes.
+// Load reads a history. An error means that a file could not be read; invalid
+// lines are listed in Notes.
 func Load(dir string) (*History, error) {
 	l := loader{h: &History{Dir: dir, runs: map[string]*Run{}, objects: map[string]*Object{}}}
 	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.seen, l.clock, l.audit, l.plan, l.wire, l.ends, l.kept, l.secrets} {
@@ -43,19 +43,19 @@ func Load(dir string) (*History, error) {
 	return l.h, nil
 }
 
-// loader is a history in the making.
+// loader is a history while it is being read.
 type loader struct {
 	h *History
-	// offsets are wall clock minus boot clock, wherever both were noted.
+	// offsets are wall clock minus boot clock, from all lines with both.
 	offsets []time.Duration
 	offset  time.Duration
-	// longest is how long a fault on the wire lasts at most.
+	// longest is the longest time that a fault on the wire lasts.
 	longest time.Duration
 }
 
 func (l *loader) path(name string) string { return filepath.Join(l.h.Dir, name) }
 
-// both notes an instant by both clocks.
+// both adds an instant that was recorded by both clocks.
 func (l *loader) both(wall time.Time, boot Instant) {
 	if !wall.IsZero() && boot != 0 {
 		l.offsets = append(l.offsets, time.Duration(wall.UnixNano())-time.Duration(boot))
@@ -77,7 +77,7 @@ func (l *loader) client() error {
 	return readLines(l.h, l.path(clientFile), func(o Operation) { l.h.Operations = append(l.h.Operations, o) })
 }
 
-// run is the run of an ID, new if it was not heard of before.
+// run returns the run with an ID, and adds it if it is new.
 func (l *loader) run(id string) *Run {
 	r := l.h.runs[id]
 	if r == nil {
@@ -160,8 +160,8 @@ func (l *loader) seen() error {
 	})
 }
 
-// clock finds how far the wall clock is from the boot clock: the median, so that
-// a line that was written late does not count.
+// clock determines the offset of the wall clock to the boot clock: the median, so that
+// lines that were written late have no effect.
 func (l *loader) clock() error {
 	if len(l.offsets) > 0 {
 		slices.Sort(l.offsets)
@@ -225,7 +225,7 @@ func (l *loader) ends() error {
 	return nil
 }
 
-// plan reads how long the faults of the plan last at most.
+// plan determines the longest time that a fault of the plan lasts.
 func (l *loader) plan() error {
 	var plan struct {
 		Rules []struct{ Action struct{ For metav1.Duration } }
@@ -243,7 +243,7 @@ func (l *loader) plan() error {
 	return nil
 }
 
-// kept notes what is left below the runner roots, if they lie beside the history.
+// kept records what is left below the runner roots, if they are in the history's directory.
 func (l *loader) kept() error {
 	dirs, err := filepath.Glob(l.path("runner-*/.runs/*/*"))
 	for _, dir := range dirs {
@@ -259,7 +259,7 @@ func (l *loader) kept() error {
 	return nil
 }
 
-// merge puts together what belongs together.
+// merge combines the records from different sources.
 func (l *loader) merge() {
 	for _, r := range l.h.Requests {
 		if r.done() && r.writes() && len(r.ResponseObject) > 0 {
@@ -273,7 +273,7 @@ func (l *loader) merge() {
 	slices.Sort(l.h.hindered)
 }
 
-// stored is what the checks look at in a stored object, or in the answer to its deletion.
+// stored is the part of a stored object, or of the answer to its deletion, that the checks need.
 type stored struct {
 	Kind     string
 	Details  struct{ Name, UID string }
@@ -287,7 +287,7 @@ type stored struct {
 	Status json.RawMessage
 }
 
-// end notes the request that has ended the object.
+// end records the request that ended the object.
 func (o *Object) end(r *Request) {
 	o.Deleted, o.Going, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Going, r.Received), cmp.Or(o.Gone, r.Done)
 }
@@ -321,7 +321,7 @@ func (l *loader) version(r *Request) {
 	if r.operator() {
 		l.look("status "+r.String(), string(s.Status))
 	}
-	// A status that another client made a mess of says nothing.
+	// A status that another client has damaged says nothing.
 	_ = json.Unmarshal(s.Status, &v.Status)
 	o.values[v.Generation] = valueText(s.Spec.Value)
 	if v.Deleting {
@@ -336,7 +336,7 @@ func (l *loader) version(r *Request) {
 	o.Versions = append(o.Versions, v)
 }
 
-// valueText is a spec's value as a run writes it.
+// valueText returns a spec's value as a run writes it.
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:

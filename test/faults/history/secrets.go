@@ -14,7 +14,7 @@ import (
 // which the watches declare as secret. Its runs repeat it wherever they can.
 const Canary = "tweety/4711 and+sylvester"
 
-// Leak is the form of [Canary] that stands in a text, in which it must not; empty if none does.
+// Leak returns the form of [Canary] that a text contains although it must not; empty if it contains none.
 func Leak(text string) string {
 	for _, form := range []string{Canary, base64.StdEncoding.EncodeToString([]byte(Canary)), url.QueryEscape(Canary), url.PathEscape(Canary)} {
 		if strings.Contains(text, form) {
@@ -24,7 +24,7 @@ func Leak(text string) string {
 	return ""
 }
 
-// look notes where a text has the canary.
+// look records where a text contains the canary.
 func (l *loader) look(where, text string) {
 	if form := Leak(text); form != "" {
 		at := strings.Index(text, form)
@@ -32,7 +32,7 @@ func (l *loader) look(where, text string) {
 	}
 }
 
-// secrets looks for the canary in what operators have printed and written down.
+// secrets searches for the canary in what operators have printed and written.
 func (l *loader) secrets() error {
 	for _, pattern := range []string{"operator-*.log", "ledger*.jsonl", wireFile} {
 		files, err := filepath.Glob(l.path(pattern))
@@ -63,7 +63,7 @@ func (l *loader) secrets() error {
 	return nil
 }
 
-// secrets is I13: what is secret stands nowhere outside of its object and the runs.
+// secrets is I13: a secret occurs nowhere outside of its object and the runs.
 func (c *checker) secrets() {
 	for _, leak := range c.h.Leaks {
 		c.add("I13", "", "", "a secret value is known where it must not be", leak)

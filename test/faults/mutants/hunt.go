@@ -16,7 +16,7 @@ import (
 )
 
 // suite is what each mutant has to pass: the workloads without faults, the fixed
-// plans, and plans that are generated as those of `make faults`. It is safe for
+// plans, and plans that are generated like those of `make faults`. It is safe for
 // concurrent use.
 type suite struct {
 	// sound carries plans out with the operator that has no seeded bug.
@@ -27,7 +27,7 @@ type suite struct {
 	runs map[string]*outcome
 }
 
-// outcome is a plan that was carried out without a seeded bug.
+// outcome is the result of a plan that was carried out without a seeded bug.
 type outcome struct {
 	once sync.Once
 	campaign.Result
@@ -35,11 +35,11 @@ type outcome struct {
 	err error
 }
 
-// result is what became of a mutant, a line of results.jsonl.
+// result is the result of a mutant, a line in results.jsonl.
 type result struct {
 	Name string `json:"name"`
 	Seen string `json:"seen"`
-	// By is the plan that caught it, empty if none did, and What the invariants.
+	// By is the plan that caught it, empty if none did; What lists the violated invariants.
 	By   string `json:"by,omitempty"`
 	What string `json:"what,omitempty"`
 	// Elsewhere is the test that catches it if no plan does.
@@ -50,7 +50,7 @@ type result struct {
 	Took  time.Duration `json:"took"`
 }
 
-// String is the line of a mutant.
+// String formats the result as a line.
 func (r result) String() string {
 	switch {
 	case r.Error != "":
@@ -61,7 +61,7 @@ func (r result) String() string {
 	return fmt.Sprintf("caught %-50s %4.0fs %3d plans  %s by %s", r.Name, r.Took.Seconds(), r.Plans, r.What, r.By)
 }
 
-// newSuite carries out the workloads without faults, and makes plans of them.
+// newSuite carries out the workloads without faults, and generates plans from them.
 func newSuite(ctx context.Context, c *campaign.Campaign, o options, forked bool) (*suite, error) {
 	s := &suite{sound: c, runs: map[string]*outcome{}}
 	workloads := campaign.Workloads()
@@ -104,13 +104,13 @@ func (s *suite) try(ctx context.Context, o options, m mutant) result {
 		s.catch(ctx, o.parallel, &r, s.sound.With(binary, dir))
 	}
 	if !o.keep {
-		_ = os.RemoveAll(dir) // the whole directory goes in the end
+		_ = os.RemoveAll(dir) // the whole directory is removed at the end
 	}
 	r.Took = time.Since(began)
 	return r
 }
 
-// catch carries out the plans, once each, until one is violated.
+// catch carries out the plans, once each, until one finds a violation.
 func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.Campaign) {
 	ctx, caught := context.WithCancel(ctx)
 	defer caught()
@@ -134,7 +134,7 @@ func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.
 	})
 }
 
-// invariants are those that a plan has seen violated.
+// invariants returns the invariants that a plan has found violated.
 func invariants(r campaign.Result) string {
 	var names []string
 	for _, v := range r.Violations {
@@ -175,7 +175,7 @@ func (s *suite) passes(ctx context.Context, p plan.Plan) bool {
 	return r.err == nil && len(r.Violations) == 0
 }
 
-// report prints the table of all results; the error says that too few were caught,
+// report prints the table of all results. The error says that too few were caught,
 // or that some are left.
 func report(o options, results []result, left int) error {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.Name, b.Name) })

@@ -19,15 +19,15 @@ import (
 
 type options struct {
 	campaign.Options
-	// root is the module's directory, and commit what it has checked out.
+	// root is the module's directory, and commit its current commit.
 	root, commit string
-	// only restricts the mutants to those of which the names contain one of these words.
+	// only restricts the mutants to those whose names contain one of these words.
 	only string
-	// generate is how many plans are made of the workloads.
+	// generate is how many plans are generated from the workloads.
 	generate int
 	// parallel is how many plans are carried out at a time.
 	parallel int
-	// least is the share of mutants that have to be caught.
+	// least is the share of mutants that must be caught.
 	least float64
 	apply bool
 	build bool
@@ -142,8 +142,8 @@ func (o options) hunt(ctx context.Context, chosen []mutant) error {
 	return errors.Join(ctx.Err(), report(o, results, n))
 }
 
-// snapshot makes a copy of the last commit, or uses the one that is there, so that
-// a hunt that is resumed is of one tree.
+// snapshot makes a copy of the last commit, or uses an existing copy, so that
+// a resumed hunt tests a single tree.
 func (o *options) snapshot(ctx context.Context) error {
 	tree, file := filepath.Join(o.Dir, "tree"), filepath.Join(o.Dir, "commit")
 	commit, err := os.ReadFile(file)
@@ -179,7 +179,7 @@ func (o options) choose(all []mutant) []mutant {
 	return chosen
 }
 
-// complete makes paths absolute, and the directory.
+// complete makes paths absolute, and creates the directory.
 func (o *options) complete() (temporary bool, err error) {
 	o.Kubeconfig, o.AuditLog = os.Getenv("KUBECONFIG"), os.Getenv("ROLEWRIGHT_TEST_AUDIT_LOG")
 	if o.Dir == "" {

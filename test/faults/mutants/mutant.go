@@ -14,13 +14,13 @@ import (
 
 // mutant is a seeded bug: a patch of the operator's code, with a header.
 type mutant struct {
-	// Name is that of the patch, without its ending.
+	// Name is the name of the patch's file, without .patch.
 	Name string
 	// Seen says where such a bug was seen.
 	Seen string
-	// Forked is true if it is in the path of forked runs.
+	// Forked is true if the bug is in the code path of forked runs.
 	Forked bool
-	// Elsewhere names the test that catches it, if the campaign cannot.
+	// Elsewhere names the test that catches the bug, if the campaign cannot.
 	Elsewhere string
 
 	patch string
@@ -51,7 +51,7 @@ func load(dir string) ([]mutant, error) {
 	return all, nil
 }
 
-// parse reads a patch. Its header are lines "# KEY: VALUE" before the first file.
+// parse reads a patch. Its header consists of lines "# KEY: VALUE" before the first file.
 func parse(name, text string) (mutant, error) {
 	m := mutant{Name: name, patch: text}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -97,7 +97,7 @@ func (m mutant) apply(ctx context.Context, root, dir string) error {
 			return fmt.Errorf("mutant %s: %w", m.Name, err)
 		}
 	}
-	// One line of context is enough where lines around it have changed.
+	// One line of context is enough if the lines around it have changed.
 	cmd := exec.CommandContext(ctx, "git", "apply", "-C1", "-")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(m.patch)
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_DIR=")
@@ -137,7 +137,7 @@ func (m mutant) build(ctx context.Context, root, dir string) (string, error) {
 		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
 	binary := filepath.Join(dir, "rolewright")
-	// Without symbols it is linked in half the time.
+	// Without symbols, linking takes half the time.
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", "failpoint", "-ldflags", "-s -w", "-overlay", overlay, "-o", binary, "./cmd/rolewright")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {

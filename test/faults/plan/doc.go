@@ -1,15 +1,15 @@
-// Package plan is fault plans as data: what a campaign does to the operator, in one file per plan that can be kept,
+// Package plan represents fault plans as data: what a campaign does to the operator, in one file per plan that can be kept,
 // read and run again.
 //
-// It knows no cluster and no process. [Generate] makes plans of the requests of a recorded reference run, in the way of
+// It knows no cluster and no process. [Generate] makes plans from the requests of a recorded reference run, in the way of
 // Sieve (OSDI '22): one for each step of the operator and each thing that can happen to it there. Package wire carries out
-// the rules, the operator itself (built with the tag failpoint) the failpoints.
+// the rules; the operator itself (built with the tag failpoint) carries out the failpoints.
 //
 // # The file
 //
-// A plan is JSON or YAML. Fields that are not known are errors, durations are written as Go writes them ("20s"). This
-// one kills the operator after the API server has committed the second write of a status, and before the operator hears of
-// it; the one that comes next finds the API server out of order for three seconds:
+// A plan is JSON or YAML. Unknown fields are errors, and durations are written as in Go ("20s"). The following plan
+// kills the operator after the API server has committed the second write of a status, and before the operator learns of
+// it. Its successor finds the API server unavailable for three seconds:
 //
 //	name: spec-change-patch-memcacheds.status-2-crash-after
 //	workload: spec-change
@@ -24,18 +24,18 @@
 //
 // # Match
 //
-// A rule counts the requests that all given fields of its match fit: verb (get, list, watch, create, update, patch,
-// delete, deletecollection), resource (the plural, with the subresource: memcacheds/status; or the path of what is no
-// resource: /version), name of the object and replica of the operator. What is left out fits everything. It acts on
-// the one whose number is occurrence, 1 unless said, and on those that follow until it has acted times times, once unless
-// said, without end if -1.
+// A rule counts the requests that fit all given fields of its match: verb (get, list, watch, create, update, patch,
+// delete, deletecollection), resource (the plural, with the subresource: memcacheds/status; or the path if there is no
+// resource: /version), name of the object, and replica of the operator. An omitted field fits everything. The rule acts on
+// the request with the number occurrence, 1 by default, and on the following ones until it has acted times times: once by
+// default, without end if it is -1.
 //
 // The name of an object that is being created is known if the body is JSON.
 //
-// With event (ADDED, MODIFIED, DELETED, BOOKMARK, or * for any) and the verb watch the rule counts the events of the watch
-// streams, and name is that of the event's object. The objects with which a streaming list begins are ADDED events.
+// With event (ADDED, MODIFIED, DELETED, BOOKMARK, or * for any) and the verb watch, the rule counts the events of the watch
+// streams, and name is the name of the event's object. The objects with which a streaming list begins are ADDED events.
 //
-// If several rules want the same request or event, the first acts; all have counted it.
+// If several rules apply to the same request or event, the first one acts; all of them have counted it.
 //
 // # Action
 //
@@ -70,22 +70,22 @@
 //	                      event
 //
 // With for, the refusals (conflict to gone, reset-before, block) act on everything that matches for that long, from the
-// first time on, whatever times says; block needs it. For slow and hold-watch, which need it too, it is how long something is
-// held; for drop-event after how long the stream ends; for stale how long a watch stays as old as it began; in the last two
-// cases without it until the faults end.
+// first time on, whatever times says; block requires it. slow and hold-watch require it, too: there it says how long
+// something is held. For drop-event, it says after how long the stream ends, and for stale, how long a watch keeps its old
+// state; without it, both last until the faults end.
 //
-// An answer to a get that is stale is more than an API server does without being asked for it by a resource version: what the
-// operator reads before it acts, it reads from etcd. Plans for that are not generated.
+// An API server only gives a stale answer to a get if a resource version allows it: what the operator reads before it
+// acts, it reads from etcd. No plans are generated for that.
 //
-// The signal of a crash is KILL, TERM or STOP. After KILL the connection is gone. After TERM the request goes its way. After STOP
-// it is held for the time of for, then the replica gets CONT and the request goes its way: a write that was in progress while
-// its sender lost the lease.
+// The signal of a crash is KILL, TERM or STOP. After KILL, the connection is gone. After TERM, the request continues. After
+// STOP, it is held for the time of for; then the replica gets CONT, and the request continues: like a write that was in
+// progress while its sender lost the lease.
 //
-// Go's HTTP client sends a read once more if a connection that was in use before is reset, and client-go waits and does the
-// same: one reset of a read is seldom seen by the operator.
+// Go's HTTP client repeats a read if a connection that has been used before is reset, and client-go waits and repeats it,
+// too. So the operator seldom sees a single reset of a read.
 //
 // # Failpoints
 //
-// A failpoint is a named place in the operator, at which it does something (kill, term, stop, panic, sleep) to itself,
-// the time that occurrence says, in the replica that is named or in any. stop and sleep last for the time of for.
+// A failpoint is a named place in the operator where it does something (kill, term, stop, panic, sleep) to itself, the
+// occurrence-th time, in the named replica or in any. stop and sleep last for the time of for.
 package plan

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Parse reads a plan in JSON or YAML and validates it. A field that is unknown or given twice is an error.
+// Parse reads a plan in JSON or YAML and validates it. An unknown field, or one that is given twice, is an error.
 func Parse(data []byte) (Plan, error) {
 	var p Plan
 	data, err := yaml.YAMLToJSONStrict(data)
@@ -56,7 +56,7 @@ func LoadDir(name string) ([]Plan, error) {
 	return plans, err
 }
 
-// Save writes p into the directory dir, which exists, as a file with the name of the plan, and returns its path.
+// Save writes p into the existing directory dir, in a file with the name of the plan, and returns its path.
 func (p Plan) Save(dir string) (string, error) {
 	if err := p.Validate(); err != nil {
 		return "", fmt.Errorf("save plan %q: %w", p.Name, err)

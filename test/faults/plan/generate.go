@@ -13,30 +13,30 @@ import (
 
 // Options of [Generate].
 type Options struct {
-	// Workload and Replicas are those of the reference run, and of the plans.
+	// Workload and Replicas are the same for the reference run and for the plans.
 	Workload string
 	Replicas int
-	// Want is how many plans are made at most, if the trace has as many. 0 asks for one of each class of equivalent requests
-	// and each action.
+	// Want is the maximum number of plans, if the trace has enough for them. 0 asks for one plan for each class of
+	// equivalent requests and each action.
 	Want int
 }
 
 const (
 	// leaseLost is longer than a leader may go without a renewal (15 s unless the flags say otherwise).
 	leaseLost = 20 * time.Second
-	// late is longer than the operator takes for anything but a run.
+	// late is longer than anything that the operator does except a run.
 	late = 3 * time.Second
 	// readTries is how often Go's HTTP client sends a read whose connection is reset.
 	readTries = 2
 )
 
-// Generate makes plans with one fault each of the trace of a reference run: for each request and each event of a watch,
-// every action that its kind can meet.
+// Generate makes plans with one fault each from the trace of a reference run: for each request and each event of a watch,
+// every action that can happen to it.
 //
-// Requests are equivalent that have the verb, the resource (the event) and the phase in common; the phase is which write
-// of the operator the object had seen last, and how often, its generation, and whether it was being deleted. The first one of each class
-// comes first, in the order of the trace; the second ones follow, and so on, until Want are there. The same trace gives the same
-// plans.
+// Requests are equivalent if they have the same verb, resource (or event) and phase. The phase consists of the operator's
+// last write to the object, how often that was repeated, the object's generation, and whether it was being deleted. The
+// first request of each class comes first, in the order of the trace; then the second ones follow, and so on, until there
+// are Want plans. The same trace gives the same plans.
 func Generate(trace []Request, o Options) []Plan {
 	var plans []Plan
 	names := map[string]bool{}
@@ -62,14 +62,14 @@ func Generate(trace []Request, o Options) []Plan {
 	return plans
 }
 
-// step is a request, or an event, and the match that finds it again.
+// step is a request or an event, with the match that finds it again.
 type step struct {
 	Request
 	at    int // in the trace
 	match Match
 }
 
-// rounds sorts the trace: the first one of each class, the second one of each class, and so on.
+// rounds sorts the trace into rounds: the first step of each class, then the second one, and so on.
 func rounds(trace []Request) [][]step {
 	var all [][]step
 	counts, classes, phases := map[Match]int{}, map[string]int{}, map[string]phase{}
@@ -78,7 +78,7 @@ func rounds(trace []Request) [][]step {
 		object := base + " " + r.Namespace + " " + r.Name
 		m := Match{Verb: r.Verb, Resource: r.Resource, Event: r.Event, Name: r.Name}
 		if r.Verb == "create" || base == "events" {
-			m.Name = "" // not always known beforehand, or never the same
+			m.Name = "" // not always known in advance, or never the same
 		}
 		counts[m]++
 		at := phases[object].seen(r)
@@ -98,15 +98,15 @@ func rounds(trace []Request) [][]step {
 	return all
 }
 
-// phase is how far the operator is with an object.
+// phase says how far the operator has got with an object.
 type phase struct {
 	after      string // the last write
-	often      int    // that one in a row
+	often      int    // how often in a row
 	generation int64
 	deleted    bool
 }
 
-// enough is how many writes of one kind in a row are told apart: a run that begins, one that makes progress, one that
+// enough is how many writes of one kind in a row are distinguished: a run that begins, one that makes progress, one that
 // ends.
 const enough = 3
 
@@ -128,7 +128,7 @@ func (p phase) moved(r Request) phase {
 	return p
 }
 
-// fault is what a plan does, under a name that is the same wherever the same is done.
+// fault is what a plan does. The label is the same wherever the fault is the same.
 type fault struct {
 	label string
 	rules []Rule
@@ -150,7 +150,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 	}
 	read := func(r *Rule) { r.Match.Times = readTries }
 	base, _, _ := strings.Cut(s.Resource, "/")
-	question := strings.HasSuffix(base, "reviews") // it is created, and nothing is there afterwards
+	question := strings.HasSuffix(base, "reviews") // it is created, but not stored
 	switch {
 	case s.Event == "BOOKMARK":
 		return []fault{one(HoldWatch, lasting(late)), one(CutWatch), one(Gone)}
@@ -184,7 +184,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 	case s.Verb == "list":
 		return []fault{one(Error, read), one(Gone), one(ResetBefore, read), one(Slow, lasting(late))}
 	default:
-		// Stale no API server answers: a read of one object is one of what etcd holds.
+		// No API server gives a stale answer here: a read of one object returns what etcd has.
 		return []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
 	}
 }
@@ -194,8 +194,8 @@ func hasRivals(trace []Request) bool {
 	return slices.ContainsFunc(trace, func(r Request) bool { return r.Replica != trace[0].Replica })
 }
 
-// staleView is the rule by which a restarted operator lists objects as they were earlier, for a while: before the step, if
-// it had listed them by then.
+// staleView returns the rule that makes a restarted operator list objects in an earlier state, for a while: from before the
+// step. It returns false if the operator had not listed them by then.
 func staleView(resource string, before []Request) (Rule, bool) {
 	rule := Rule{Action: Action{Do: Stale, For: metav1.Duration{Duration: late}}}
 	for _, r := range before {
@@ -208,7 +208,7 @@ func staleView(resource string, before []Request) (Rule, bool) {
 	return rule, false
 }
 
-// nameOf is workload, request, its number, and fault.
+// nameOf combines workload, request, its number, and fault into a name.
 func nameOf(workload string, s step, label string) string {
 	verb := s.Verb
 	if s.Event != "" {
@@ -227,5 +227,5 @@ func nameOf(workload string, s step, label string) string {
 	return strings.Join(parts, "-")
 }
 
-// longest is how much of each part a name keeps: it becomes the name of a file.
+// longest limits the length of each part of a name, which becomes the name of a file.
 const longest = 60

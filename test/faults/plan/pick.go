@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Classes are what p covers: of each rule the action with the verb (or event) and the resource, of each failpoint its name
-// and what it does.
+// Classes returns what p covers: for each rule the action with the verb (or event) and the resource, for each failpoint its
+// name and what it does.
 func (p Plan) Classes() []string {
 	var classes []string
 	for _, r := range p.Rules {
@@ -18,9 +18,9 @@ func (p Plan) Classes() []string {
 	return classes
 }
 
-// Pick chooses n plans, or all if there are fewer: always the same ones of the same plans, in their order. They cover as
-// many classes as n plans can, seen greedily; every class, if n is large enough for it. Before that come each action, each
-// verb with its resource, and each workload. What is left of n is spread over all of these evenly.
+// Pick chooses n plans, or all if there are fewer, in their order; the choice is deterministic. The plans cover as
+// many classes as a greedy choice can: every class, if n is large enough. More important than classes are actions,
+// verbs with their resources, and workloads. The rest of n is distributed evenly over all of these.
 func Pick(plans []Plan, n int) []Plan {
 	all := make([][]feature, len(plans))
 	for i, p := range plans {
@@ -49,14 +49,14 @@ func Pick(plans []Plan, n int) []Plan {
 	return picked
 }
 
-// Share gives every third plan two replicas: what leaders do to each other.
+// Share gives every third plan two replicas, to test what leaders do to each other.
 func Share(plans []Plan) {
 	for i := 0; i < len(plans); i += 3 {
 		plans[i].Replicas, plans[i].Name = 2, plans[i].Name+"-of-2"
 	}
 }
 
-// Uncovered are the classes of plans that picked has not, sorted.
+// Uncovered returns the classes of plans that picked does not cover, sorted.
 func Uncovered(plans, picked []Plan) []string {
 	missing := map[string]bool{}
 	for _, p := range plans {
@@ -77,8 +77,8 @@ func Uncovered(plans, picked []Plan) []string {
 	return list
 }
 
-// feature of a plan, with what the first plan that has it is worth. What is worth more weighs heavier than all that is
-// worth less.
+// feature is a feature of a plan, with the value of the first plan that has it. One feature of a higher value outweighs all
+// features of lower values.
 type feature struct {
 	name  string
 	value float64
@@ -97,7 +97,7 @@ func features(p Plan) []feature {
 	return is
 }
 
-// worth is what a plan adds to what is covered: something new, or else something rare.
+// worth is the value that a plan adds to what is covered: something new, or else something rare.
 func worth(features []feature, covered map[string]int) float64 {
 	sum, rare := 0.0, 0.0
 	for _, f := range features {

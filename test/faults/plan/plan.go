@@ -6,13 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Plan is one run of a workload and the faults that meet it. One without faults is a reference run.
+// Plan is a run of a workload with the faults that happen during it. A plan without faults is a reference run.
 type Plan struct {
 	// Name is unique in a campaign and names the plan's file: lower case letters, digits, dots and hyphens.
 	Name string `json:"name"`
-	// Workload names what the campaign's client does meanwhile.
+	// Workload names what the campaign's client does in the meantime.
 	Workload string `json:"workload"`
-	// Replicas of the operator; 0 is 1.
+	// Replicas is the number of replicas of the operator; 0 means 1.
 	Replicas   int         `json:"replicas,omitempty"`
 	Rules      []Rule      `json:"rules,omitempty"`
 	Failpoints []Failpoint `json:"failpoints,omitempty"`
@@ -24,22 +24,22 @@ type Rule struct {
 	Action Action `json:"action"`
 }
 
-// Match says which requests or events a rule acts on; see the package's documentation. The zero value is the first
-// request there is.
+// Match says which requests or events a rule acts on; see the package's documentation. The zero value matches the first
+// request.
 type Match struct {
 	Verb       string `json:"verb,omitempty"`
 	Resource   string `json:"resource,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Replica    string `json:"replica,omitempty"`
 	Event      string `json:"event,omitempty"`
-	Occurrence int    `json:"occurrence,omitempty"` // 1-based; 0 is 1
-	Times      int    `json:"times,omitempty"`      // 0 is 1, -1 is without end
+	Occurrence int    `json:"occurrence,omitempty"` // 1-based; 0 means 1
+	Times      int    `json:"times,omitempty"`      // 0 means 1, -1 means without end
 }
 
 // AnyEvent is the Event of a match that fits events of every type.
 const AnyEvent = "*"
 
-// Fits reports whether all given fields of m, its counts aside, are those of r.
+// Fits reports whether r has the values of all given fields of m, apart from the counts.
 func (m Match) Fits(r Request) bool {
 	event := m.Event == r.Event || m.Event == AnyEvent && r.Event != ""
 	return event && fits(m.Verb, r.Verb) && fits(m.Resource, r.Resource) && fits(m.Name, r.Name) && fits(m.Replica, r.Replica)
@@ -51,7 +51,7 @@ func fits(want, is string) bool { return want == "" || want == is }
 type Action struct {
 	Do     Do              `json:"do"`
 	For    metav1.Duration `json:"for,omitzero"`
-	Signal string          `json:"signal,omitempty"` // of a crash: KILL ("" is the same), TERM or STOP
+	Signal string          `json:"signal,omitempty"` // of a crash: KILL (the default), TERM or STOP
 }
 
 // Do names an action.
@@ -80,7 +80,7 @@ const (
 	CutWatch           Do = "cut-watch"
 )
 
-// Lasts reports whether For is the time during which the action meets all that matches, from the first time on.
+// Lasts reports whether For is the time during which the action happens to everything that matches, from the first time on.
 func (a Action) Lasts() bool {
 	switch a.Do {
 	case Conflict, Throttle, Error, Unavailable, Forbid, Invalid, Gone, ResetBefore, Block:
@@ -89,40 +89,41 @@ func (a Action) Lasts() bool {
 	return false
 }
 
-// Failpoint is a fault inside of the operator.
+// Failpoint is a fault inside the operator.
 type Failpoint struct {
 	Name       string          `json:"name"`
 	Do         string          `json:"do"`                   // kill, term, stop, panic or sleep
-	Occurrence int             `json:"occurrence,omitempty"` // 1-based; 0 is 1
-	For        metav1.Duration `json:"for,omitzero"`         // of stop and sleep
-	Replica    string          `json:"replica,omitempty"`    // "" is any
+	Occurrence int             `json:"occurrence,omitempty"` // 1-based; 0 means 1
+	For        metav1.Duration `json:"for,omitzero"`         // for stop and sleep
+	Replica    string          `json:"replica,omitempty"`    // "" means any
 }
 
-// Request is one request of the operator, or one event that a watch has brought it, as the proxy saw it.
+// Request is a request of the operator, or an event that a watch has delivered to it, as the proxy saw it.
 type Request struct {
 	Time    time.Time `json:"time"`
 	Replica string    `json:"replica"`
 	Verb    string    `json:"verb"`
 	Group   string    `json:"group,omitempty"`
 	Version string    `json:"version,omitempty"`
-	// Resource is the plural, with the subresource after a slash; the path of what is no resource.
+	// Resource is the plural, with the subresource after a slash; for requests without a resource, it is the path.
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object; of one that was created with generateName or in another encoding than JSON as the answer says.
+	// Name is the name of the object. If the request does not contain it (generateName, or not JSON), it is taken from the
+	// answer.
 	Name string `json:"name,omitempty"`
 	// Event is the type of an event; empty for requests.
 	Event string `json:"event,omitempty"`
-	// Occurrence is the number among those with the same verb, resource and event, from 1.
+	// Occurrence is the number among the requests with the same verb, resource and event, from 1.
 	Occurrence int    `json:"occurrence"`
 	UserAgent  string `json:"userAgent,omitempty"`
-	// Code is what the API server answered; 0 if it was not asked or did not.
+	// Code is the API server's status code; 0 if it was not asked or did not answer.
 	Code int `json:"code,omitempty"`
-	// AuditID is that of the API server's audit event.
+	// AuditID is the ID of the API server's audit event.
 	AuditID string `json:"auditID,omitempty"`
-	// Fault is what a rule did here.
+	// Fault is what a rule did to this request.
 	Fault Do `json:"fault,omitempty"`
-	// UID, Generation, ResourceVersion and Deleted (there is a deletionTimestamp) are those of the object in the answer or the
-	// event.
+	// UID, Generation, ResourceVersion and Deleted (there is a deletionTimestamp) are taken from the object in the answer or
+	// the event.
 	UID             string `json:"uid,omitempty"`
 	Generation      int64  `json:"generation,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Validate says all that is wrong with p, and where.
+// Validate says everything that is wrong with p, and where.
 func (p Plan) Validate() error {
 	var errs []error
 	if !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`).MatchString(p.Name) {
@@ -61,14 +61,14 @@ func (m Match) problems() (is []string) {
 	return is
 }
 
-// subject is what an action can act on.
+// subject says what an action can act on.
 type subject struct {
-	verbs []string // requests with these; nil is all
+	verbs []string // only requests with these verbs; nil means all
 	no    bool     // no requests at all
 	event bool     // events too
 }
 
-// subjects of all actions.
+// subjects returns the subjects of all actions.
 func subjects() map[Do]subject {
 	any, anyAndEvents := subject{}, subject{event: true}
 	changes := subject{verbs: []string{"create", "update", "patch", "delete", "deletecollection"}}

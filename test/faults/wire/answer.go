@@ -13,11 +13,11 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// refusal is what an API server says in the place of which the action is.
+// refusal returns the answer that an API server would give instead, according to the action.
 func refusal(r *http.Request, do plan.Do, is plan.Request) *http.Response {
 	status := statusOf(do, is)
 	body, err := json.Marshal(status)
-	if err != nil { // a Status always can be
+	if err != nil { // a Status can always be encoded
 		panic(err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
@@ -61,20 +61,20 @@ func statusOf(do plan.Do, is plan.Request) metav1.Status {
 	return status
 }
 
-// answer is one that the API server has given; of a streaming list, the state that it had told of.
+// answer is an answer that the API server has given; for a streaming list, the state that it had reported.
 type answer struct {
-	signature string // equal for what says the same
+	signature string // equal for answers with the same content
 	code      int
 	body      []byte
 }
 
-// memory is what the API server has answered to reads that may be answered again with something earlier.
+// memory keeps answers of the API server to reads that a rule may want answered with something earlier.
 type memory struct {
 	mu   sync.Mutex
 	seen map[string][]answer
 }
 
-// remembered is how many answers are kept of each request.
+// remembered is how many answers are kept for each request.
 const remembered = 32
 
 func (m *memory) add(key string, a answer) {
@@ -91,7 +91,7 @@ func (m *memory) add(key string, a answer) {
 	m.seen[key] = list[max(0, len(list)-remembered):]
 }
 
-// earlier is the latest answer that differs from the present one.
+// earlier returns the latest answer that differs from the present one.
 func (m *memory) earlier(key, present string) (answer, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (m *memory) earlier(key, present string) (answer, bool) {
 	return answer{}, false
 }
 
-// keyOf is the same for requests that ask the same at different times.
+// keyOf returns a key that is equal for requests that ask the same thing at different times.
 func keyOf(r *http.Request) string {
 	query := r.URL.Query()
 	for _, moment := range []string{"resourceVersion", "resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks"} {
@@ -113,8 +113,8 @@ func keyOf(r *http.Request) string {
 	return r.URL.Path + "?" + query.Encode() + " " + r.Header.Get("Accept")
 }
 
-// signatureOf tells answers apart by the objects in them, not by the resource version of the list as a whole, which
-// anything changes.
+// signatureOf distinguishes answers by the objects in them, not by the resource version of the list as a whole, which
+// changes with everything.
 func signatureOf(code int, body []byte) string {
 	var is struct {
 		Metadata metadata `json:"metadata"`

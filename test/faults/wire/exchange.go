@@ -31,7 +31,7 @@ type exchange struct {
 	is      plan.Request
 	number  int // in the trace
 	action  plan.Action
-	wait    []int // rules that wait for something earlier to answer
+	wait    []int // rules that wait for an earlier answer
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -46,7 +46,7 @@ func (t replicaTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	x.is = x.describe(t.replica, r, x.body)
 	x.is.AuditID = uuid.NewString()
-	r.Header.Set("Audit-ID", x.is.AuditID) // which the API server takes over
+	r.Header.Set("Audit-ID", x.is.AuditID) // the API server uses it as the audit ID
 	x.number = x.trace.begin(x.is)
 	x.action, x.wait = x.rules.take(x.is)
 	x.announce(x.is, x.action)
@@ -60,7 +60,7 @@ func (t replicaTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return x.after(resp)
 }
 
-// announce records what a rule does to r, the exchange's own request or an event of it.
+// announce records what a rule does to r, which is the exchange's own request or an event of it.
 func (x *exchange) announce(r plan.Request, a plan.Action) {
 	if a.Do == "" {
 		return
@@ -68,7 +68,7 @@ func (x *exchange) announce(r plan.Request, a plan.Action) {
 	x.options.Log.Info("fault", "do", a.Do, "replica", r.Replica, "verb", r.Verb, "resource", r.Resource, "name", r.Name, "event", r.Event)
 }
 
-// before does what is to be done before the API server hears of the request. An answer or an error ends the exchange.
+// before does what a rule demands before the API server gets the request. An answer or an error ends the exchange.
 func (x *exchange) before() (*http.Response, error) {
 	x.trace.amend(x.number, func(r *plan.Request) { r.Fault = x.action.Do })
 	switch x.action.Do {
@@ -87,7 +87,8 @@ func (x *exchange) before() (*http.Response, error) {
 	return nil, nil
 }
 
-// forward asks the API server. What is to be committed whatever becomes of the client has a context of its own.
+// forward sends the request to the API server. A request that has to be committed even if the client is gone has a context
+// of its own.
 func (x *exchange) forward() (*http.Response, error) {
 	ctx, cancel := context.WithCancel(x.request.Context())
 	switch x.action.Do {
@@ -106,13 +107,13 @@ func (x *exchange) forward() (*http.Response, error) {
 		return nil, fmt.Errorf("ask the API server: %w", err)
 	}
 	x.trace.amend(x.number, func(r *plan.Request) { r.Code = resp.StatusCode })
-	if resp.StatusCode != http.StatusSwitchingProtocols { // there it is the connection itself
+	if resp.StatusCode != http.StatusSwitchingProtocols { // then the body is the connection itself
 		resp.Body = cancelling{resp.Body, cancel}
 	}
 	return resp, nil
 }
 
-// cancelling ends the request with its answer.
+// cancelling ends the request together with its answer.
 type cancelling struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -124,7 +125,7 @@ func (c cancelling) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// after does what is to be done when the API server has answered.
+// after does what a rule demands when the API server has answered.
 func (x *exchange) after(resp *http.Response) (*http.Response, error) {
 	isJSON := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
 	stream := x.is.Verb == "watch"
@@ -156,7 +157,7 @@ func (x *exchange) after(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// read takes in a whole answer, learns from it, and replaces it by an earlier one if a rule wants that.
+// read reads a whole answer, learns from it, and replaces it by an earlier one if a rule wants that.
 func (x *exchange) read(resp *http.Response) error {
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
@@ -176,7 +177,7 @@ func (x *exchange) read(resp *http.Response) error {
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	resp.ContentLength = int64(len(body))
-	resp.Header.Del("Content-Length") // net/http knows better
+	resp.Header.Del("Content-Length") // net/http sets it
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (p *Proxy) crash(replica string, a plan.Action) bool {
 	if signal == "" {
 		signal = "KILL"
 	}
-	// The replica's death ends the request that is the reason for it, and must not end this.
+	// The replica's death ends the request that causes it, but must not end this function.
 	p.options.Crash(p.ctx, replica, signal)
 	if signal == "STOP" {
 		p.hold(p.ctx, a.For.Duration)
@@ -207,7 +208,7 @@ func (p *Proxy) crash(replica string, a plan.Action) bool {
 	return signal == "KILL"
 }
 
-// slow gives the first byte of an answer at once, and the others after a wait.
+// slow returns the first byte of an answer at once, and the rest after a wait.
 type slow struct {
 	io.ReadCloser
 	started bool

@@ -23,16 +23,16 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// Options of [New].
+// Options are the options of [New].
 type Options struct {
-	// Upstream is the API server, with the credentials that all requests get.
+	// Upstream is the API server, with the credentials for all requests.
 	Upstream *rest.Config
-	// Rules of valid plans.
+	// Rules are the rules of valid plans.
 	Rules []plan.Rule
-	// Crash sends the signal (KILL, TERM, STOP or CONT) to the replica and returns when it has been sent. The request that
-	// is the reason waits for it. Needed for rules that crash. It may be called concurrently.
+	// Crash sends the signal (KILL, TERM, STOP or CONT) to the replica, and returns when it has been sent. The request that
+	// causes the crash waits for it. It is required for rules that crash, and may be called concurrently.
 	Crash func(ctx context.Context, replica, signal string)
-	// Log is told of each fault. The zero value discards.
+	// Log gets a line for each fault. The zero value discards them.
 	Log logr.Logger
 }
 
@@ -55,14 +55,14 @@ type Proxy struct {
 	replicas map[string]*listener
 }
 
-// listener is the way of one replica.
+// listener is the listener for one replica.
 type listener struct {
 	http.Server
 	address string
 	served  chan struct{} // closed when Serve has returned
 }
 
-// New contacts no one; the replicas' listeners open with [Proxy.Kubeconfig].
+// New sends no requests. The replicas' listeners are opened by [Proxy.Kubeconfig].
 func New(o Options) (*Proxy, error) {
 	for i, r := range o.Rules {
 		if (r.Action.Do == plan.CrashBefore || r.Action.Do == plan.CrashAfter) && o.Crash == nil {
@@ -70,7 +70,7 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	config := rest.CopyConfig(o.Upstream)
-	// One connection for each request in progress: a stream that is held must hold no other.
+	// One connection for each request in progress: a stream that is held must not hold others up.
 	config.NextProtos = []string{"http/1.1"}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
@@ -91,8 +91,8 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Kubeconfig leads to the API server through the proxy. All that comes that way is the replica's, whichever process of
-// it: the way stays the same until Close.
+// Kubeconfig leads to the API server through the proxy. Everything that uses it counts as the replica's, whichever of its
+// processes it is. The address stays the same until Close.
 func (p *Proxy) Kubeconfig(replica string) ([]byte, error) {
 	address, err := p.listen(replica)
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *Proxy) listen(replica string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	quietLog := log.New(io.Discard, "", 0) // aborted connections are the point here
+	quietLog := log.New(io.Discard, "", 0) // connections are aborted on purpose
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = p.server.Scheme, p.server.Host, ""
@@ -149,7 +149,7 @@ func (p *Proxy) listen(replica string) (string, error) {
 	}
 	go func() {
 		defer close(l.served)
-		_ = l.Serve(socket) // it ends with Close, and says so
+		_ = l.Serve(socket) // it ends with Close, and returns an error for that
 	}()
 	p.replicas[replica] = l
 	return l.address, nil
@@ -166,35 +166,36 @@ func (p *Proxy) enter() bool {
 	return true
 }
 
-// Trace is what came through until the end of the faults, in the order of arrival: requests, and the events that
-// watches brought. What comes later no plan can meet.
+// Trace returns what went through until the end of the faults, in the order of arrival: requests, and the events that
+// watches delivered. No plan can act on what comes later.
 func (p *Proxy) Trace() []plan.Request { return p.trace.snapshot(false) }
 
-// Record is the trace with what has come after Quiet.
+// Record returns the trace including what has come after Quiet.
 func (p *Proxy) Record() []plan.Request { return p.trace.snapshot(true) }
 
-// Fired are the faults so far, in their order.
+// Fired returns the faults so far, in order.
 func (p *Proxy) Fired() []Fired { return p.rules.record() }
 
-// Unreached are the numbers of the rules that never found what they wait for: a plan with one has shown nothing.
+// Unreached returns the numbers of the rules that never found what they wait for: a plan with such a rule has proved
+// nothing.
 func (p *Proxy) Unreached() []int { return p.rules.unreached() }
 
-// Quiet ends all faults: rules act no more, what is held goes on, streams that hide something end. It does not wait for
-// that.
+// Quiet ends all faults: rules do not act any more, what is held continues, and streams that hide something end. It does not
+// wait for that.
 func (p *Proxy) Quiet() {
 	p.rules.stop()
 	p.trace.stop()
 	p.quiet()
 }
 
-// Close ends all connections and waits until nothing of the proxy is left; a second time it does nothing.
+// Close ends all connections and waits until nothing of the proxy is left. It may be called repeatedly.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Quiet()
 	p.end()
 	for _, l := range p.replicas {
-		_ = l.Close() // it has no other end
+		_ = l.Close() // it cannot end in another way
 		<-l.served
 	}
 	p.handlers.Wait()
@@ -203,7 +204,7 @@ func (p *Proxy) Close() {
 	}
 }
 
-// hold waits for d, until the faults end or ctx does.
+// hold waits for d, or until the faults or ctx end.
 func (p *Proxy) hold(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -214,11 +215,11 @@ func (p *Proxy) hold(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reset ends a connection for which there is no answer, in the way of a machine that went away.
+// reset ends a connection without an answer, as if the other machine had gone away.
 func reset(w http.ResponseWriter, _ *http.Request, _ error) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // net/http's word for it
+		panic(http.ErrAbortHandler) // net/http's way to abort
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // RST rather than FIN

@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// prepare makes the header of a request one whose answer can be read, and leaves the rest to the upstream's credentials.
+// prepare changes the header of a request so that its answer can be read, and leaves the credentials to the upstream.
 func prepare(header http.Header) {
 	for i, accept := range header.Values("Accept") {
 		accept = strings.ReplaceAll(accept, "application/vnd.kubernetes.protobuf", "application/json")
@@ -20,7 +20,7 @@ func prepare(header http.Header) {
 	header.Del("Authorization")
 }
 
-// describe is what the proxy knows of a request before it is answered.
+// describe returns what the proxy knows about a request before the answer.
 func (p *Proxy) describe(replica string, r *http.Request, body []byte) plan.Request {
 	is := plan.Request{Time: time.Now(), Replica: replica, UserAgent: r.UserAgent(), Verb: strings.ToLower(r.Method)}
 	info, err := p.infos.NewRequestInfo(r)
@@ -39,7 +39,7 @@ func (p *Proxy) describe(replica string, r *http.Request, body []byte) plan.Requ
 	return is
 }
 
-// metadata of an object, as far as it matters here.
+// metadata is the part of an object's metadata that matters here.
 type metadata struct {
 	Namespace         string            `json:"namespace"`
 	Name              string            `json:"name"`
@@ -50,7 +50,7 @@ type metadata struct {
 	Annotations       map[string]string `json:"annotations"`
 }
 
-// meta is empty for what is no object in JSON.
+// meta returns the metadata of an object; empty if data is not an object in JSON.
 func meta(data []byte) metadata {
 	var object struct {
 		Metadata metadata `json:"metadata"`
@@ -61,7 +61,7 @@ func meta(data []byte) metadata {
 	return object.Metadata
 }
 
-// learn adds what an answer or an event says of the object.
+// learn adds what an answer or an event says about the object.
 func learn(r *plan.Request, m metadata) {
 	if r.Name == "" {
 		r.Name = m.Name
@@ -72,12 +72,12 @@ func learn(r *plan.Request, m metadata) {
 	r.UID, r.Generation, r.ResourceVersion, r.Deleted = m.UID, m.Generation, m.ResourceVersion, m.DeletionTimestamp != ""
 }
 
-// trace is the record of what came through.
+// trace is the record of what went through.
 type trace struct {
 	mu     sync.Mutex
 	list   []*plan.Request
 	counts map[[3]string]int
-	closed *int // how many records there were when it was
+	closed *int // how many records there were when stop was called
 }
 
 // begin returns the number of the new record.
@@ -101,7 +101,7 @@ func (t *trace) amend(number int, change func(*plan.Request)) {
 	change(t.list[number])
 }
 
-// stop leaves what follows out of snapshots.
+// stop leaves later records out of snapshots.
 func (t *trace) stop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *trace) stop() {
 	}
 }
 
-// snapshot is the record, on demand with what came after stop.
+// snapshot returns the record; with all, including what came after stop.
 func (t *trace) snapshot(all bool) []plan.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,10 +13,10 @@ type Fired struct {
 	Rule    int          `json:"rule"` // its number, from 0
 	Do      plan.Do      `json:"do"`
 	Time    time.Time    `json:"time"`
-	Request plan.Request `json:"request"` // or the event; what the API server answers to it is not known yet
+	Request plan.Request `json:"request"` // or the event; it does not have the API server's answer yet
 }
 
-// rules count and decide.
+// rules count requests and decide what happens to them.
 type rules struct {
 	mu      sync.Mutex
 	list    []rule
@@ -27,7 +27,7 @@ type rules struct {
 type rule struct {
 	plan.Rule
 	seen, acted int
-	first       time.Time // it acted
+	first       time.Time // when it first acted
 }
 
 func newRules(list []plan.Rule) *rules {
@@ -49,8 +49,8 @@ func (r *rule) due(now time.Time) bool {
 	return r.Match.Times == -1 || r.acted < max(r.Match.Times, 1)
 }
 
-// take counts r and says what is to happen to it; the zero value is nothing. wait are the rules that would have it answered
-// with something earlier, if there is such a thing.
+// take counts r and says what happens to it; the zero value means nothing. wait are the rules that want r answered
+// with something earlier, if there is an earlier answer.
 func (rs *rules) take(r plan.Request) (is plan.Action, wait []int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -75,7 +75,7 @@ func (rs *rules) take(r plan.Request) (is plan.Action, wait []int) {
 	return is, wait
 }
 
-// takeStale lets the first of the rules that wait act.
+// takeStale lets the first of the waiting rules act.
 func (rs *rules) takeStale(wait []int, r plan.Request) plan.Action {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -100,7 +100,7 @@ func (rs *rules) act(i int, r plan.Request, now time.Time) plan.Action {
 
 // remembers reports whether earlier answers to r may be needed.
 func (rs *rules) remembers(r plan.Request) bool {
-	return slices.ContainsFunc(rs.list, func(rule rule) bool { // what is read here never changes
+	return slices.ContainsFunc(rs.list, func(rule rule) bool { // these fields never change
 		m := rule.Match
 		m.Replica = ""
 		return rule.Action.Do == plan.Stale && m.Fits(r)

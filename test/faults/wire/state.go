@@ -14,10 +14,10 @@ import (
 // forever is longer than any campaign.
 const forever = time.Duration(math.MaxInt64)
 
-// state is what the API server has told of the objects in a streaming list and after it.
+// state is what the API server has reported about the objects in a streaming list, and after it.
 type state struct {
 	objects  map[string]event // by namespace and name
-	bookmark json.RawMessage  // that ended the list
+	bookmark json.RawMessage  // the bookmark that ended the list
 }
 
 // observe reports whether the list is complete, and e has completed or changed it.
@@ -39,7 +39,7 @@ func (s *state) observe(e event) bool {
 	return s.bookmark != nil
 }
 
-// answer is the beginning of a streaming list that tells of s as the present state, at this resource version.
+// answer returns the beginning of a streaming list with s as the present state, at this resource version.
 func (s *state) answer(resourceVersion string) answer {
 	is := answer{signature: "stream", code: http.StatusOK}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
@@ -51,7 +51,7 @@ func (s *state) answer(resourceVersion string) answer {
 	return is
 }
 
-// withVersion is the bookmark of another moment.
+// withVersion returns a bookmark with another resource version.
 func withVersion(bookmark json.RawMessage, resourceVersion string) json.RawMessage {
 	var object map[string]any
 	if json.Unmarshal(bookmark, &object) != nil {
@@ -67,7 +67,7 @@ func withVersion(bookmark json.RawMessage, resourceVersion string) json.RawMessa
 	return data
 }
 
-// line is an event as it stands in a stream.
+// line returns an event in the form of a stream.
 func line(kind string, object json.RawMessage) []byte {
 	data, err := json.Marshal(event{Type: kind, Object: object})
 	if err != nil { // it was JSON before

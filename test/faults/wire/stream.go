@@ -17,20 +17,20 @@ type stream struct {
 	upstream io.ReadCloser
 	events   *json.Decoder
 	out      bytes.Buffer
-	end      error  // when out is empty
-	next     func() // when out has been read
+	end      error  // returned when out is empty
+	next     func() // called when out has been read
 	hidden   map[string]bool
-	state    *state // of a streaming list that may be asked for again; nil for others
-	withhold bool   // until it is known whether the list begins with something earlier
+	state    *state // of a streaming list that may be requested again; nil otherwise
+	withhold bool   // until it is known whether the list begins with an earlier state
 	pending  []event
 }
 
-// event of a watch.
+// event is an event of a watch.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
 	meta   metadata
-	line   []byte // as it came
+	line   []byte // as received
 }
 
 func newStream(x *exchange, upstream io.ReadCloser) *stream {
@@ -99,7 +99,7 @@ func (s *stream) advance() {
 	}
 }
 
-// remember keeps the state of the list. When it is told for the first time, an earlier one may take its place.
+// remember keeps the state of the list. When the list is complete for the first time, an earlier state may replace it.
 func (s *stream) remember(resourceVersion string) {
 	now := s.state.answer(resourceVersion)
 	key := keyOf(s.request)
@@ -114,14 +114,14 @@ func (s *stream) remember(resourceVersion string) {
 				} else {
 					s.hold(s.request.Context(), forever)
 				}
-				s.end = io.ErrUnexpectedEOF // the client goes on from the list's resource version
+				s.end = io.ErrUnexpectedEOF // the client continues from the list's resource version
 			}
 		}
 	}
 	s.memory.add(key, now)
 }
 
-// perform does to the event what the rules say.
+// perform applies the rules to an event.
 func (s *stream) perform(e event) {
 	is := s.is
 	is.Time, is.Event, is.Name, is.Namespace = time.Now(), e.Type, "", ""
@@ -164,7 +164,7 @@ func (s *stream) perform(e event) {
 	}
 }
 
-// hide keeps an object back. After d the stream ends, with the word that the client is to list again.
+// hide holds events of an object back. After d the stream ends, and tells the client to list again.
 func (s *stream) hide(key string, d time.Duration) {
 	if len(s.hidden) == 0 {
 		until, cancel := context.WithCancel(s.calm)
@@ -178,12 +178,12 @@ func (s *stream) hide(key string, d time.Duration) {
 	s.hidden[key] = true
 }
 
-// expire says that the stream cannot go on from where it is.
+// expire tells the client that the stream cannot be continued.
 func (s *stream) expire() {
 	is := s.is
 	is.Name = ""
 	status, err := json.Marshal(statusOf(plan.Gone, is))
-	if err != nil { // a Status always can be
+	if err != nil { // a Status can always be encoded
 		panic(err)
 	}
 	s.out.Write(line("ERROR", status))
