@@ -30,20 +30,20 @@ type activeRun struct {
 	life   *lifetime
 	log    logr.Logger
 	since  time.Time
-	// section is what the run may protect from being cut short.
+	// section is the protected section, which is not cut short.
 	section section
 	// progress knows which generations of the object the run itself has made.
 	progress *progress
-	// finalizes is true for the run that a deleted object waits for.
+	// finalizes is true for a finalizer run.
 	finalizes bool
 	// restarts is true if a change of the object stops the run.
 	restarts bool
-	// podless is since when the run waits for its Pod; zero if it does not.
+	// podless is since when the run has waited for its Pod; zero if it does not wait.
 	podless time.Time
 }
 
-// admit gives the run of s its way to the API server, on which it may write as
-// long as the object is what the run was begun for.
+// admit gives the run of s its access to the API server. It may write until the
+// access is refused or revoked.
 func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(r.owner(s))
 	grant.RunID, grant.CheckMode, grant.Token = s.runID, s.plan.check, s.token
@@ -58,7 +58,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.tracker.referring, grant.Writes = s.referring, s.referring
 	}
 	grant.Note = r.pruning() && !s.plan.check && !s.deleting
-	// What a run that goes on has touched before, no one knows.
+	// It is not known what an adopted run has touched so far.
 	if grant.Note && s.token == "" {
 		s.touched = &touches{named: map[touch]struct{}{}}
 		grant.Touched = s.touched
@@ -75,8 +75,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	r.objects.with(s.key, func(e *entry) { e.run = run })
 }
 
-// dismiss ends the access of s's run, and judges what happened to the object's
-// dependents meanwhile.
+// dismiss ends the access of s's run, and notes the object's dependents in s.
 func (r *reconciler) dismiss(s *scope) {
 	if s.access == nil {
 		return
@@ -88,22 +87,22 @@ func (r *reconciler) dismiss(s *scope) {
 		s.warn(tooManyKinds)
 	}
 	if r.watch.PruneOnDelete {
-		// What garbage collection does not reach has to be found again, be it
-		// watched or not.
+		// The operator has to find again what garbage collection does not reach,
+		// whether it is watched or not.
 		owned = slices.Concat(owned, s.tracker.known, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)
 	if s.plan.check {
-		s.dependents = resourceNames(r.record(s.object).Dependents) // as they were
+		s.dependents = resourceNames(r.record(s.object).Dependents) // unchanged
 	}
 	s.access = nil
 }
 
 // runTracker learns from the API proxy which dependents a run writes and reads. It is a [proxy.Tracker].
 type runTracker struct {
-	// tracked is nil where the dependents are not watched.
+	// tracked is nil if the dependents are not watched.
 	tracked *dependent.Session
-	// referring is nil where the object refers to no others.
+	// referring is nil if the object refers to no others.
 	referring *referringRun
 
 	log logr.Logger
@@ -114,15 +113,15 @@ type runTracker struct {
 	more bool
 }
 
-// maxKinds is of how many resources objects of one run are watched: each may take a watch. It
-// is how many the status records.
+// maxKinds is the largest number of resources whose objects one run may write or find: each may
+// need a watch. The status records as many.
 const maxKinds = 100
 
-// tooManyKinds is the warning about the others.
+// tooManyKinds is the warning about kinds beyond that number.
 const tooManyKinds = "the run has written, or found, objects of more than 100 kinds: changes of those of the others start no runs, " +
 	"and pruneOnDelete does not remove them"
 
-// note remembers the resource of a child; false if there are too many.
+// note remembers the resource of a child. It returns false if there are too many.
 func (w *runTracker) note(c proxy.Child) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +170,8 @@ func (w *runTracker) Deleted(c proxy.Child) {
 	}
 }
 
-// end is called when no request of the run is in progress any more.
+// end returns the resources of the object's dependents; nil if they are not watched. It must be called
+// when no request of the run is in progress.
 func (w *runTracker) end() []schema.GroupVersionResource {
 	if w.tracked == nil {
 		return nil
@@ -179,8 +179,8 @@ func (w *runTracker) end() []schema.GroupVersionResource {
 	return w.tracked.End()
 }
 
-// Grant is what the watches say about a client that acts for owner without being a
-// run of it.
+// Grant returns what a client may do that acts for owner without being a run, by owner's
+// watch.
 func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 	key := types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}
 	var found *reconciler
@@ -190,11 +190,11 @@ func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 			continue
 		}
 		if m := r.objects.get(key).memory; m != nil && m.uid == owner.UID {
-			found = r // it has run the object
+			found = r // this watch has run the object
 			break
 		}
 		if found == nil || r.watch.OwnNamespaceOnly {
-			found = r // the one that allows least, where none has
+			found = r // if no watch has run it: the one that allows least
 		}
 	}
 	if found == nil {
@@ -207,7 +207,7 @@ func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 	return g
 }
 
-// otherTracker is the [proxy.Tracker] of clients that are no run, as with "rolewright proxy --owner": what they
+// otherTracker is the [proxy.Tracker] of clients other than runs, as with "rolewright proxy --owner". What they
 // create is watched, and their writes count as changes by another client.
 type otherTracker struct {
 	r     *reconciler
@@ -228,7 +228,7 @@ func (b *otherTracker) Wrote(proxy.Child) {}
 // Deleted implements [proxy.Tracker].
 func (b *otherTracker) Deleted(proxy.Child) {}
 
-// grant is what the watch says about a client that acts for owner.
+// grant returns what the watch allows a client that acts for owner.
 func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	return proxy.Grant{
 		Owner: owner, Inject: r.opts.InjectOwnerRef,
@@ -237,8 +237,8 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	}
 }
 
-// stop lets a run write nothing more, and ends it; both after the section that
-// its role protects.
+// stop refuses further writes of the run, and ends it. If the role is in a protected
+// section, both happen after that.
 func (a *activeRun) stop(cause error) {
 	if a.life.withdraw(cause, a.section, func() { a.access.Refuse(cause.Error()) }) {
 		a.log.Info("Run will be stopped after its protected section", "reason", cause.Error())
@@ -251,7 +251,7 @@ func (a *activeRun) cancelled(obj *unstructured.Unstructured) bool {
 	return set.cancelled == a.id
 }
 
-// follow stops the run if that is what its object, which has changed, asks for.
+// follow is called when the run's object has changed. It stops the run if the object asks for that.
 func (a *activeRun) follow(obj *unstructured.Unstructured) {
 	switch {
 	case a.cancelled(obj):
@@ -264,8 +264,8 @@ func (a *activeRun) follow(obj *unstructured.Unstructured) {
 	}
 }
 
-// followEarlier stops the run of s for what its object has asked for after the run was recorded, and
-// before watchObjects knew of it.
+// followEarlier does for s what watchObjects would have done for changes of the object after the run was
+// recorded and before watchObjects knew of the run.
 func (r *reconciler) followEarlier(ctx context.Context, s *scope) {
 	if r.cached == nil {
 		return
@@ -281,15 +281,15 @@ func (r *reconciler) followEarlier(ctx context.Context, s *scope) {
 	}
 }
 
-// withdraw stops the run of an object that is gone.
+// withdraw stops the run in progress of an object that is gone.
 func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
 	if run := r.running(obj); run != nil {
 		run.stop(ErrObjectGone)
 	}
 }
 
-// running is the run of an object in progress, which another watch may have begun that has
-// run the object before; nil if there is none.
+// running returns the object's run in progress, which may also be a run of another watch that handled
+// the object before; nil if there is none.
 func (r *reconciler) running(obj *unstructured.Unstructured) *activeRun {
 	for _, r := range append(r.otherWatches(), r) {
 		if run := r.objects.get(client.ObjectKeyFromObject(obj)).run; run != nil && run.uid == obj.GetUID() {
@@ -299,7 +299,7 @@ func (r *reconciler) running(obj *unstructured.Unstructured) *activeRun {
 	return nil
 }
 
-// addRunEnv tells a run where the files of its directory are.
+// addRunEnv sets the environment variables that tell a run where its files in dir are.
 func addRunEnv(req *runner.Request, dir string) {
 	if req.Env == nil {
 		req.Env = map[string]string{}
@@ -308,8 +308,8 @@ func addRunEnv(req *runner.Request, dir string) {
 	req.Env["KUBECONFIG"], req.Env["K8S_AUTH_KUBECONFIG"], req.Env[protectEnv] = kubeconfig, kubeconfig, filepath.Join(dir, protectFile)
 }
 
-// watchObjects notifies the runs in progress that their objects go or change, or that
-// they are cancelled. ctx is the service's; r.liveReads has to be waited for after it.
+// watchObjects returns a handler that tells the runs in progress when their objects are changed or
+// deleted, or ask for the run's end. It reads with ctx; after the end of ctx, wait for r.liveReads.
 func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
@@ -340,8 +340,8 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 	}
 }
 
-// lookAfter withdraws the run of an object that has left the cache, unless it
-// has only left the selector. It asks until the API server answers, or the run has ended.
+// lookAfter withdraws the run of an object that has left the cache, unless the object
+// has only left the selector. It asks until the API server answers or the run has ended.
 func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructured) {
 	_ = wait.PollUntilContextCancel(ctx, lookRetry, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -355,7 +355,7 @@ func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructur
 	}) // an error means that ctx has ended
 }
 
-// lookTimeout bounds one read, lookRetry is the pause after one that has failed.
+// lookTimeout limits one read; lookRetry is the pause after a failed read.
 const (
 	lookTimeout = 10 * time.Second
 	lookRetry   = 2 * time.Second

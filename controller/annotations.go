@@ -15,25 +15,25 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Prefixes of the annotations on a watched object. Where both are set, ours wins.
+// Prefixes of the annotations on a watched object, in order of precedence.
 const (
 	ownPrefix       = "rolewright.dev/"
 	incumbentPrefix = "ansible.sdk.operatorframework.io/"
-	// chartPrefix is that of helm-operator.
+	// chartPrefix is helm-operator's prefix.
 	chartPrefix = "helm.sdk.operatorframework.io/"
 )
 
-// prefixes are those of annotations, of which the first one wins that an object has.
+// prefixes returns the prefixes of annotations. If an object has an annotation under several, the first wins.
 func prefixes() []string { return []string{ownPrefix, incumbentPrefix, chartPrefix} }
 
-// Annotations with which people ask for something.
+// Annotations with which users ask for something.
 const (
 	AnnotationReconcileAt = ownPrefix + "reconcile-at"
 	AnnotationPaused      = ownPrefix + "paused"
 	AnnotationCancel      = ownPrefix + "cancel"
 )
 
-// PauseAnnotations are those that pause an object.
+// PauseAnnotations returns the names of the annotations that pause an object.
 func PauseAnnotations() (names []string) {
 	for _, prefix := range prefixes() {
 		names = append(names, prefix+"paused")
@@ -41,8 +41,8 @@ func PauseAnnotations() (names []string) {
 	return names
 }
 
-// requestAnnotations are those that ask the operator for something. They are no inputs of
-// runs: else one that stops a run, or holds runs back, would be the reason for the next.
+// requestAnnotations returns the names of the annotations that ask the operator for something. They
+// do not count as inputs: else an annotation that stops a run, or holds runs back, would start the next.
 func requestAnnotations() (names []string) {
 	for _, prefix := range prefixes() {
 		for _, name := range []string{"reconcile-at", "paused", "pause-deletion", "cancel", "orphan"} {
@@ -52,36 +52,36 @@ func requestAnnotations() (names []string) {
 	return names
 }
 
-// settings are what a watch and the annotations of one object say together.
+// settings are the settings for one object, merged from its watch and its annotations.
 type settings struct {
 	period    time.Duration
 	artifacts int
-	// failedArtifacts and artifactsAge are what else says which runs are kept.
+	// failedArtifacts and artifactsAge are the other limits that say which runs are kept.
 	failedArtifacts int
 	artifactsAge    time.Duration
 	// timeout and idleTimeout are the limits of a run; 0 is none.
 	timeout, idleTimeout time.Duration
 	verbosity            int
-	// verbose is true if the verbosity was asked for by a trusted annotation.
+	// verbose is true if the verbosity comes from a trusted annotation.
 	verbose bool
-	// paused is until when no run may start; zero is no pause.
+	// paused is the time until which no run may start; zero is no pause.
 	paused time.Time
-	// pausesDeletion holds the finalizer run back, too, while the object is paused.
+	// pausesDeletion is true if a pause also holds back the finalizer run.
 	pausesDeletion bool
-	// requested names the run that was asked for by hand last; empty if none was.
+	// requested names the run that was last requested by hand; empty if none was.
 	requested string
 	// mode says which runs are checks.
 	mode watches.Mode
-	// cancelled is the ID of a run that is to be stopped if it is in progress.
+	// cancelled is the ID of a run to stop if it is in progress.
 	cancelled string
-	// orphan lets a deleted object go without a finalizer run.
+	// orphan releases a deleted object without a finalizer run.
 	orphan bool
 }
 
-// forEver is the end of a pause that has none.
+// forEver stands for the end of a pause without an end.
 func forEver() time.Time { return time.Unix(1<<40, 0) }
 
-// holdsDeletion is true while the object is paused together with its deletion.
+// holdsDeletion reports whether a pause holds back the object's deletion.
 func (s settings) holdsDeletion(now time.Time) bool {
 	return s.pausesDeletion && s.paused.After(now) && !s.orphan
 }
@@ -92,10 +92,10 @@ func (s settings) retention() runstore.Retention {
 
 const maxVerbosity = 7
 
-// annotated applies the annotations of obj to the settings of its watch. Who may
-// annotate an object may ask for less than the watch allows, and for more only
-// if the watch trusts annotations. A value that cannot be used is left out and
-// reported: an object keeps running on a typing error in its metadata.
+// annotated applies the annotations of obj to the settings of its watch, and returns
+// warnings. Annotations may ask for less than the watch allows, and for more only if the
+// watch trusts annotations. An invalid value leads to a warning, and does not stop the
+// object's runs.
 func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
 	a := annotations{of: obj.GetAnnotations(), trusted: trusted}
 	a.readLimits(&s)
@@ -104,7 +104,7 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 	return s, a.warnings
 }
 
-// readLimits reads how often an object runs, for how long, and what is kept of that.
+// readLimits reads how often an object runs, for how long, and which artifacts are kept.
 func (a *annotations) readLimits(s *settings) {
 	a.read("reconcile-period", func(value string) (err error) {
 		s.period, err = parsePeriod(value, s.period)
@@ -131,14 +131,14 @@ func (a *annotations) readLimits(s *settings) {
 		if err != nil {
 			return fmt.Errorf("%q is not a number from 0 to %d", clip(value), maxVerbosity)
 		}
-		// What Ansible says more goes to the artifacts, which are bounded by bytes.
+		// No limit here: the additional output goes to the artifacts, whose bytes are limited.
 		s.verbosity = min(max(n, 0), maxVerbosity)
 		s.verbose = a.trusted && n > 0
 		return nil
 	})
 }
 
-// readPauses reads until when an object does not run, and is not let go.
+// readPauses reads the end of the object's pause, and whether the pause holds back its deletion.
 func (a *annotations) readPauses(s *settings) {
 	a.read("paused", func(value string) error {
 		until, err := parsePause(value)
@@ -147,14 +147,14 @@ func (a *annotations) readPauses(s *settings) {
 	})
 	a.read("pause-deletion", func(value string) (err error) {
 		if s.pausesDeletion, err = strconv.ParseBool(value); err != nil {
-			s.pausesDeletion = true // the safe reading of what cannot be read
+			s.pausesDeletion = true // the safe choice for an invalid value
 			return insteadError(fmt.Sprintf("%q is neither \"true\" nor \"false\"; a pause holds the deletion back until it is corrected", clip(value)))
 		}
 		return nil
 	})
 }
 
-// readRequests reads what a user asks for by an annotation: a run, another mode, an end.
+// readRequests reads requests: a run, another mode, the end of a run, a deletion without a finalizer run.
 func (a *annotations) readRequests(s *settings) {
 	a.read("reconcile-at", func(value string) error {
 		if !status.IsToken(value) {
@@ -185,14 +185,14 @@ func (a *annotations) readRequests(s *settings) {
 	})
 }
 
-// annotations are read one after the other.
+// annotations are the annotations of one object, with the warnings from reading them.
 type annotations struct {
 	of       map[string]string
 	trusted  bool
 	warnings []string
 }
 
-// read gives the value of an annotation to use, and reports its error.
+// read calls use with the value of an annotation, if the object has it, and turns its error into a warning.
 func (a *annotations) read(name string, use func(value string) error) {
 	for _, prefix := range prefixes() {
 		value, ok := a.of[prefix+name]
@@ -211,7 +211,7 @@ func (a *annotations) read(name string, use func(value string) error) {
 	}
 }
 
-// limit reads a time that ends a run, of which 0 and less are none.
+// limit returns a function that reads a time limit of a run into into; 0 and less mean no limit.
 func (a *annotations) limit(into *time.Duration) func(string) error {
 	return func(value string) error {
 		d, err := parseSeconds(value)
@@ -226,17 +226,17 @@ func (a *annotations) limit(into *time.Duration) func(string) error {
 	}
 }
 
-// insteadError says what holds in the place of a value.
+// insteadError is an error about a value that is replaced by another one, which its text names.
 type insteadError string
 
 func (e insteadError) Error() string { return string(e) }
 
-// tooMuch is of a value that asks for more than the watch's own, or for no limit.
+// tooMuch returns the error for a value that asks for more than own, the watch's limit, or for no limit.
 func tooMuch(value string, own any) error {
 	return insteadError(fmt.Sprintf("%q asks for more than the watch allows; its limit of %v holds; to obey it, write \"annotations: trusted\" into the watch", clip(value), own))
 }
 
-// parsePause reads until when an object is paused: a truth, or a time.
+// parsePause reads until when an object is paused. value is a boolean or a time.
 func parsePause(value string) (time.Time, error) {
 	if paused, err := strconv.ParseBool(value); err == nil {
 		if paused {
@@ -246,16 +246,16 @@ func parsePause(value string) (time.Time, error) {
 	}
 	until, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		// The safe reading of what cannot be read.
+		// The safe choice for an invalid value.
 		return forEver(), insteadError(fmt.Sprintf("%q is neither \"true\" nor a time, write for example \"2026-05-06T18:00:00Z\"; "+
 			"the object is paused until it is corrected", clip(value)))
 	}
 	return until, nil
 }
 
-// parsePeriod reads the period of an annotation: a duration, or a whole number
-// of seconds as ansible-operator documents. Zero and less disable; less than
-// minPeriod is minPeriod. With an error that is not one, it is own.
+// parsePeriod reads a period: a duration, or a whole number of seconds as ansible-operator
+// documents. Zero and less disable the period. A value below minPeriod is replaced by
+// minPeriod, an invalid one by own.
 func parsePeriod(value string, own time.Duration) (time.Duration, error) {
 	d, err := parseSeconds(value)
 	switch {
@@ -281,7 +281,7 @@ func parseSeconds(value string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// clip bounds a text from outside for a message.
+// clip shortens a text from outside for use in a message.
 func clip(s string) string {
 	const most = 64
 	return text.Clip(s, most)

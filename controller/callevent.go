@@ -21,7 +21,7 @@ import (
 // maxEvents is how many Events one run may report.
 const maxEvents = 20
 
-// Bounds of an Event, which are the API server's.
+// Limits of an Event, as the API server sets them.
 const (
 	maxEventNote   = 1024
 	maxEventReason = 128
@@ -29,13 +29,13 @@ const (
 
 var eventReasonForm = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// eventCall is what the module event sends.
+// eventCall is the request of the module event.
 type eventCall struct {
 	Type    string       `json:"type"`
 	Reason  string       `json:"reason"`
 	Message string       `json:"message"`
 	Related *relatedCall `json:"related"`
-	// Check asks whether the Event could be reported.
+	// Check asks only whether the Event could be reported.
 	Check bool `json:"check"`
 }
 
@@ -60,7 +60,7 @@ func (e eventCall) validate() error {
 	return nil
 }
 
-// event reports an Event that regards the run's object.
+// event creates an Event about the run's object.
 func (c *calls) event(ctx context.Context, body []byte) (any, error) {
 	var call eventCall
 	if err := decodeCall(body, &call); err != nil {
@@ -91,7 +91,7 @@ func (c *calls) event(ctx context.Context, body []byte) (any, error) {
 	return changed(), nil
 }
 
-// mayReport counts an Event, and is false if that is one too many.
+// mayReport counts an Event, and returns false if the run has reported too many.
 func (c *calls) mayReport() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,10 +99,10 @@ func (c *calls) mayReport() bool {
 	return c.events <= maxEvents
 }
 
-// newEvent is the Event that a role reports. Values of Secrets are masked in it.
+// newEvent returns the Event that a role reports, with values of Secrets masked.
 func (c *calls) newEvent(call eventCall) *eventsv1.Event {
-	instance, _ := os.Hostname() // which says no more than where to look
-	// Events of what is in no namespace are in this one.
+	instance, _ := os.Hostname() // only a hint where to look
+	// Events about cluster-scoped objects are in the default namespace.
 	namespace := cmp.Or(c.owner.Namespace, metav1.NamespaceDefault)
 	const room = 200 // for what the API server appends
 	event := &eventsv1.Event{

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// calls answers what the modules of the collection rolewright.operator ask for, for one
+// calls answers the requests of the modules in the collection rolewright.operator, for one
 // run. It is a [proxy.Calls].
 type calls struct {
 	r      *reconciler
@@ -27,20 +27,20 @@ type calls struct {
 	masker masker
 	// check is true for a run that changes nothing, whatever its modules say.
 	check bool
-	// adopted is true for a run that another operator process has begun.
+	// adopted is true for a run that another operator process began.
 	adopted bool
-	// before is what the object waited for when the run began, or when the last of its
-	// runs began that asked; nil for nothing.
+	// before is what the object was last parked for, if the run has the same inputs as the one
+	// that parked it; else nil.
 	before *status.Wait
 
 	mu sync.Mutex
-	// events counts those that the run has reported.
+	// events counts the Events that the run has reported.
 	events int
 	// wait is what the run has parked its object for; nil for nothing.
 	wait *status.Wait
-	// promised is true once an adopted run was told that its object is parked, which the run after it does.
+	// promised is true once an adopted run was told that its object is parked. In fact, the next run parks it.
 	promised bool
-	// over is true once the time of before is over.
+	// over is true once the time to wait is over.
 	over bool
 }
 
@@ -52,9 +52,9 @@ type about struct {
 	Generation int64    `json:"generation"`
 	Attempt    int64    `json:"attempt"`
 	Object     aboutObj `json:"object"`
-	// PreviousSpec is the spec of the last successful run, and ChangedFields where that of
-	// the object is another one, MoreChangedFields of them left out. All are empty where
-	// the previous one is not known.
+	// PreviousSpec is the spec of the last successful run. ChangedFields are the paths at which
+	// the object's spec differs from it; MoreChangedFields counts the paths left out. All are
+	// empty if the previous spec is not known.
 	PreviousSpec      json.RawMessage `json:"previousSpec,omitempty"`
 	ChangedFields     []string        `json:"changedFields,omitempty"`
 	MoreChangedFields int             `json:"moreChangedFields,omitempty"`
@@ -68,7 +68,7 @@ type aboutObj struct {
 	UID        string `json:"uid,omitempty"`
 }
 
-// newCalls is for the run of s, which acts for owner.
+// newCalls returns the calls of the run of s, which acts for owner.
 func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 	c := &calls{r: r, owner: owner, adopted: s.earlier, masker: s.masker(s.mask), check: s.plan.check, about: about{
 		RunID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation, Attempt: s.attempts() + 1,
@@ -76,12 +76,12 @@ func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,
 	}}
 	if asked := s.memory.asked; asked != nil && asked.fingerprint == s.fingerprint {
-		c.before = &asked.wait // with other inputs, the time counts from its beginning
+		c.before = &asked.wait // with other inputs, the time to wait begins again
 	}
 	return c
 }
 
-// attempts is how many runs of the same inputs have failed in a row before this one.
+// attempts returns how many runs with the same inputs have failed in a row before this one.
 func (s *scope) attempts() int64 {
 	last := s.memory.last
 	if last != nil && last.Result == status.Failed && last.Mode == s.plan.mode() &&
@@ -98,7 +98,7 @@ func (c *calls) About() any { return c.about }
 // Names implements [proxy.Calls].
 func (c *calls) Names() []string { return []string{"event", "metric", "status", "wait"} }
 
-// callTimeout bounds what one call asks of the API server.
+// callTimeout limits how long one call waits for the API server.
 const callTimeout = 20 * time.Second
 
 // Call implements [proxy.Calls].
@@ -118,29 +118,29 @@ func (c *calls) Call(ctx context.Context, name string, body []byte) (any, error)
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "calls"}, name)
 }
 
-// parked is what the run has parked its object for; nil for nothing. It is called when
-// no call is in progress any more.
+// parked returns what the run has parked its object for; nil for nothing. It must be called
+// when no call is in progress.
 func (c *calls) parked() *status.Wait {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wait
 }
 
-// toPark is true if an adopted run was told that its object is parked. It is called when no call is in progress any more.
+// toPark is true if an adopted run was told that its object is parked. It must be called when no call is in progress.
 func (c *calls) toPark() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.promised
 }
 
-// asked is what an object was parked for, and by a run of which inputs.
+// asked is what an object was parked for, with the fingerprint of the run that parked it.
 type asked struct {
 	fingerprint string
 	wait        status.Wait
 }
 
-// askedAfter is what the object of s has asked for after its run has ended as run. A run
-// that does not succeed leaves the time to wait as it is.
+// askedAfter returns what the object of s is parked for, or was last parked for, after its run
+// has ended as run; nil for nothing. A run that does not succeed does not restart the time to wait.
 func (s *scope) askedAfter(run status.Run) *asked {
 	switch {
 	case run.Wait != nil:
@@ -160,7 +160,7 @@ func (s *scope) askedAfter(run status.Run) *asked {
 	return &asked{run.Fingerprint, *wait}
 }
 
-// decodeCall reads the body of a call: JSON of exactly the fields of target.
+// decodeCall decodes the body of a call into target. The JSON must not have fields that target does not have.
 func decodeCall(body []byte, target any) error {
 	strict, err := sigsjson.UnmarshalStrict(body, target)
 	if err = errors.Join(append(slices.Clone(strict), err)...); err != nil {
@@ -169,12 +169,12 @@ func decodeCall(body []byte, target any) error {
 	return nil
 }
 
-// badCall is the answer to a call that is wrong.
+// badCall returns the answer to an invalid call.
 func badCall(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
-// metric changes a metric of the role's.
+// metric changes one of the role's metrics.
 func (c *calls) metric(body []byte) (any, error) {
 	if c.r.opts.Metric == nil {
 		return nil, badCall("there is no endpoint of metrics here: the metric is not kept")
@@ -187,5 +187,5 @@ func (c *calls) metric(body []byte) (any, error) {
 	return changed(), nil
 }
 
-// changed is the answer of a call that says no more than that something changed.
+// changed returns the answer that says only that something changed.
 func changed() map[string]any { return map[string]any{"changed": true} }

@@ -11,11 +11,11 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 )
 
-// statusCall is what the module status sends.
+// statusCall is the request of the module status.
 type statusCall struct {
 	Fields     map[string]any  `json:"fields"`
 	Conditions []conditionCall `json:"conditions"`
-	// Check asks what would change.
+	// Check asks only what would change.
 	Check bool `json:"check"`
 }
 
@@ -27,7 +27,7 @@ type conditionCall struct {
 	Remove  bool   `json:"remove"`
 }
 
-// statusAnswer says what has become of the wish.
+// statusAnswer is the answer to a statusCall.
 type statusAnswer struct {
 	Changed bool `json:"changed"`
 	// Dropped are the fields that the schema of the kind does not keep.
@@ -49,7 +49,7 @@ func (c *calls) status(ctx context.Context, body []byte) (any, error) {
 		return nil, badCall("%v", err)
 	}
 	if c.r.client == nil {
-		// A run without an operator writes nothing to its object.
+		// A run without an operator does not write to its object.
 		return statusAnswer{Changed: true}, nil
 	}
 	if !c.r.res.hasStatus {
@@ -79,7 +79,7 @@ func (c *calls) status(ctx context.Context, body []byte) (any, error) {
 	return answer, nil
 }
 
-// dropped are the fields of a wish that are not in the status that the API server has
+// dropped returns the fields of a wish that are missing in the status that the API server
 // stored.
 func dropped(fields, stored map[string]any) []string {
 	var names []string
@@ -91,7 +91,7 @@ func dropped(fields, stored map[string]any) []string {
 	return names
 }
 
-// object reads the run's object, and insists that it is the same one.
+// object reads the run's object. It fails if another object has its name by now.
 func (c *calls) object(ctx context.Context) (*unstructured.Unstructured, error) {
 	obj := c.r.newObject()
 	obj.SetNamespace(c.owner.Namespace)

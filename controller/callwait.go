@@ -19,22 +19,22 @@ import (
 	"github.com/rolewright/rolewright/internal/discovery"
 )
 
-// The pauses between two looks at what an object waits for.
+// The pauses between two checks of what a parked object waits for.
 const (
 	minLook = time.Second
 	maxLook = 30 * time.Second
-	// failPause is that between two looks at a kind of which the API server gives no
-	// answer, by any object.
+	// failPause is the pause between two checks, for any objects, of a kind for which the
+	// API server does not answer.
 	failPause = 10 * time.Second
 )
 
-// waitLookTimeout bounds a look that no run makes: it takes a worker.
+// waitLookTimeout limits a check outside of a run, since it occupies a worker.
 const waitLookTimeout = 2 * time.Second
 
-// maxSilent bounds the kinds that are known to fail.
+// maxSilent is the largest number of kinds that are remembered as unanswered.
 const maxSilent = 100
 
-// waitCall is what the module wait_for sends.
+// waitCall is the request of the module wait_for.
 type waitCall struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -43,12 +43,12 @@ type waitCall struct {
 	For        string `json:"for"`
 	// Timeout is in seconds.
 	Timeout float64 `json:"timeout"`
-	// Park asks the operator to wait on after the run.
+	// Park asks the operator to continue to wait after the run.
 	Park bool `json:"park"`
 }
 
-// waitAnswer says whether the goal is reached; parked, that the operator waits on
-// after the run; timedOut, that it has waited for long enough.
+// waitAnswer is the answer to a waitCall. Met says that the goal is reached, Parked that
+// the operator continues to wait after the run, TimedOut that the time to wait is over.
 type waitAnswer struct {
 	Met      bool   `json:"met"`
 	Parked   bool   `json:"parked"`
@@ -56,7 +56,7 @@ type waitAnswer struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-// waitFor looks whether a goal is reached.
+// waitFor checks whether a goal is reached, and parks the object if not and the call asks for it.
 func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	var call waitCall
 	if err := decodeCall(body, &call); err != nil {
@@ -83,7 +83,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if !call.Park || c.check {
 		return waitAnswer{Detail: detail}, nil
 	}
-	// What an adopted run waits for may be a secret that it has read: the next run parks the object.
+	// The goal of an adopted run may contain a secret that it has read, so the next run parks the object.
 	if !c.adopted {
 		if err := c.recordable(call); err != nil {
 			return nil, err
@@ -91,7 +91,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A time in the future is a clock that went back.
+	// A time in the future means that the clock went back.
 	if c.before != nil && c.before.Same(wait) && !c.over && !c.before.Since.After(now) {
 		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
 	}
@@ -100,13 +100,13 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 		return waitAnswer{TimedOut: true, Detail: detail}, nil
 	}
 	if c.promised = c.adopted; !c.promised && c.wait == nil {
-		c.wait = &wait // the first of several: when it is reached, the next run asks for the others
+		c.wait = &wait // only the first of several goals: the next run asks for the others
 	}
 	return waitAnswer{Parked: true, Detail: detail}, nil
 }
 
-// recordable refuses to park an object for what would be masked: what it waits for stands
-// in its status.
+// recordable returns an error if the goal contains what has to be masked, since the status
+// would show the goal.
 func (c *calls) recordable(call waitCall) error {
 	for _, field := range []struct{ name, text string }{
 		{"for", call.For}, {"name", call.Name}, {"namespace", call.Namespace},
@@ -123,9 +123,9 @@ func (c *calls) recordable(call waitCall) error {
 	return nil
 }
 
-// checkGoal reports whether the goal of a wait is reached, and if not, what there is instead.
-// home is the namespace of the object that waits. An error that is an
-// [apierrors.APIStatus] below 500 stays until someone acts.
+// checkGoal reports whether the goal of a wait is reached; if not, detail says what is found
+// instead. home is the namespace of the object that waits. An error that is an
+// [apierrors.APIStatus] below 500 lasts until someone acts.
 func (r *reconciler) checkGoal(ctx context.Context, home string, w status.Wait) (met bool, detail string, err error) {
 	goal, err := waitfor.Parse(w.For)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *reconciler) checkGoal(ctx context.Context, home string, w status.Wait) 
 	return met, detail, nil
 }
 
-// checkWait looks, at its time, whether what the object waits for has come.
+// checkWait checks, if it is time to, whether the parked object's goal is reached, and sets s.arrived.
 func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	last, m := s.memory.last, s.memory
 	if last == nil || last.Wait == nil || r.now().Before(m.nextLook) {
@@ -196,16 +196,16 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	} else if !met {
 		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
-	// A lasting problem is reported by the next run. One that is over at the next look starts none.
+	// After two refusals in a row a run starts, which reports the problem.
 	if s.arrived = met || before.refused && m.looks.refused; s.arrived {
-		return // the object looks again when it gets its place
+		return // the goal is checked again when the object gets its place
 	}
 	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }
 
-// proved tells whether a run of this operator has parked the object until what its
-// status says. Who may write the status could otherwise have the operator read, with
-// its own permissions, what they cannot.
+// proved reports whether a run of this operator has parked the object for the goal in its
+// status. Otherwise a client that may write the status could have the operator read what the
+// client itself may not.
 func (r *reconciler) proved(s *scope, last status.Run) bool {
 	if s.memory.ran {
 		return true // the record is the one of this process
@@ -214,15 +214,15 @@ func (r *reconciler) proved(s *scope, last status.Run) bool {
 	return ok && run.Wait != nil && run.Wait.Same(*last.Wait)
 }
 
-// looks is what the last looks for an object have had for an answer.
+// looks says how the last checks for an object went.
 type looks struct {
-	// failed counts those in a row that had none.
+	// failed counts the checks in a row without an answer of the API server.
 	failed int
-	// refused is true if the last was refused.
+	// refused is true if the API server refused the last check.
 	refused bool
 }
 
-// after are the looks after one more, of which the answer was err.
+// after returns the looks after one more check, which returned err.
 func (l looks) after(err error) looks {
 	var answer apierrors.APIStatus
 	switch {
@@ -234,9 +234,9 @@ func (l looks) after(err error) looks {
 	return looks{failed: l.failed + 1}
 }
 
-// lookPause is the time from one look to the next after waiting for so long, of which
-// the last failed ones in a row had no answer. It differs between objects, so that those
-// parked together do not look together.
+// lookPause returns the time until the next check, for an object that has waited for waited and
+// whose last failed checks had no answer. It differs between objects, so that objects parked
+// together are not checked together.
 func lookPause(waited time.Duration, failed int, uid string) time.Duration {
 	pause := max(waited/10, minLook)
 	for ; failed > 0 && pause < maxLook; failed-- {
@@ -245,17 +245,17 @@ func lookPause(waited time.Duration, failed int, uid string) time.Duration {
 	return jitter(min(pause, maxLook), uid)
 }
 
-// unansweredKinds are those that the API server did not answer for. Objects that wait for one look
-// one after the other, with a pause, so that an API that hangs does not keep the workers
-// from other objects.
+// unansweredKinds are the kinds that the API server did not answer for. Checks of such a kind
+// happen one at a time, with a pause, so that a hanging API does not occupy the workers that
+// other objects need.
 type unansweredKinds struct {
 	mu sync.Mutex
-	// until is when a kind may be looked at again; at most [maxSilent] kinds.
+	// until says when a kind may be checked again. It has at most [maxSilent] entries.
 	until map[schema.GroupVersionKind]time.Time
 }
 
-// mayLook reports whether a kind may be looked at, and if not, when again. Of a kind
-// that has failed, one may look, and the others after the next pause.
+// mayLook reports whether a kind may be checked; if not, until says when. Of the objects that
+// wait for an unanswered kind, one is checked after each pause.
 func (f *unansweredKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (until time.Time, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,7 +270,7 @@ func (f *unansweredKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (
 	return time.Time{}, true
 }
 
-// failed is called after a look that had no answer.
+// failed notes a check of a kind that had no answer.
 func (f *unansweredKinds) failed(kind schema.GroupVersionKind, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -286,7 +286,7 @@ func (f *unansweredKinds) failed(kind schema.GroupVersionKind, now time.Time) {
 	f.until[kind] = now.Add(failPause)
 }
 
-// answered is called after a look that had an answer.
+// answered notes a check of a kind that had an answer.
 func (f *unansweredKinds) answered(kind schema.GroupVersionKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

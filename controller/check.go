@@ -13,20 +13,20 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// modes are those of a watch, from the one that changes the least.
+// modes returns the modes of a watch, beginning with the one that changes least.
 func modes() []watches.Mode {
 	return []watches.Mode{watches.ModeCheck, watches.ModeCheckThenApply, watches.ModeApply}
 }
 
-// parseMode reads the mode of an annotation, which may ask for less than own, and for more
-// if it is trusted. With an error, the mode is the one that holds.
+// parseMode reads the mode in an annotation. It may ask for less than own, and for more if
+// trusted. If it returns an error, it also returns the mode that applies instead.
 func parseMode(value string, own watches.Mode, trusted bool) (watches.Mode, error) {
 	own = cmp.Or(own, watches.ModeApply)
 	mode := watches.Mode(value)
 	asked := slices.Index(modes(), mode)
 	switch {
 	case asked < 0:
-		// The safe reading of what cannot be read.
+		// The safe choice for an invalid value.
 		return watches.ModeCheck, insteadError(fmt.Sprintf("%q is none of check, checkThenApply and apply; "+
 			"the object is only checked until it is corrected", clip(value)))
 	case !trusted && asked > slices.Index(modes(), own):
@@ -50,15 +50,15 @@ func (s situation) checks(c cause) bool {
 		c == causeInterrupted && s.last.Mode == status.ModeCheck && s.last.Fingerprint == s.fingerprint
 }
 
-// drifted reports whether the last run, of the same inputs, was a check after which the
-// object is applied: it has found changes, or cannot tell.
+// drifted reports whether the last run, with the same inputs, was a check that requires an
+// applying run: it found changes, or it failed.
 func (s situation) drifted() bool {
 	last := s.last
 	return s.mode == watches.ModeCheckThenApply && !s.deleting && last.Mode == status.ModeCheck &&
 		(last.Drifted || last.Result == status.Failed && last.Reason != status.ReasonCancelled)
 }
 
-// mode is that of the run, as it is recorded.
+// mode returns the run's mode as the status records it; empty for an applying run.
 func (p plan) mode() string {
 	if p.check {
 		return status.ModeCheck
@@ -66,7 +66,7 @@ func (p plan) mode() string {
 	return ""
 }
 
-// arguments are those of ansible-playbook for the run, where args are those of all runs.
+// arguments returns the run's arguments for ansible-playbook; args are those of all runs.
 func (p plan) arguments(args string) string {
 	if p.check {
 		return strings.TrimSpace(args + " --check --diff")
@@ -74,9 +74,9 @@ func (p plan) arguments(args string) string {
 	return args
 }
 
-// shownEvent is an event as the log and the terminal show it. The text of a diff says
-// nothing of the kind of its object, which may be a Secret: it is shown only where --diff
-// was asked for, and not for a check alone. driftOf shows what may be shown.
+// shownEvent returns an event as the log and the terminal show it. The text of a diff does not
+// say which kind its object has, which may be a Secret. So diffs are shown only if someone asked
+// for --diff, not because of a check. driftOf shows the parts that may be shown.
 func (r *reconciler) shownEvent(s *scope, e jobevent.Event) jobevent.Event {
 	if s.plan.check && e.Kind == jobevent.FileDiff && !slices.Contains(strings.Fields(r.opts.AnsibleArgs), "--diff") {
 		e.Stdout = ""
@@ -84,8 +84,8 @@ func (r *reconciler) shownEvent(s *scope, e jobevent.Event) jobevent.Event {
 	return e
 }
 
-// driftOf is what the check of s would have changed: the tasks, and as much of their
-// diffs as there is room for.
+// driftOf returns a text about what the check of s would have changed: the tasks, and as much of
+// their diffs as fits.
 func (r *reconciler) driftOf(s *scope) string {
 	sum := s.result.Summary
 	said := "1 task would change something"
@@ -113,7 +113,7 @@ func (r *reconciler) driftOf(s *scope) string {
 		}
 	}
 	if s.mask.Withheld() == "" {
-		said = runner.MaskAround(s.masker(s.mask), said, kept...) // its parts are masked already
+		said = runner.MaskAround(s.masker(s.mask), said, kept...) // the parts are masked already
 	}
 	return text.Clip(said, status.MaxDrift)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// input is what a command is told.
+// input is what a command or handler reads.
 type input struct {
 	Protocol int      `json:"protocol"`
 	Run      inputRun `json:"run"`
-	// Object is the object as it is now.
+	// Object is the live object.
 	Object map[string]any `json:"object"`
-	// PreviousSpec and ChangedFields are as those of [about].
+	// PreviousSpec, ChangedFields and MoreChangedFields are as in [about].
 	PreviousSpec      json.RawMessage `json:"previousSpec,omitempty"`
 	ChangedFields     []string        `json:"changedFields,omitempty"`
 	MoreChangedFields int             `json:"moreChangedFields,omitempty"`
@@ -41,7 +41,7 @@ type inputRun struct {
 	Previous *inputPrevious `json:"previous,omitempty"`
 }
 
-// inputPrevious is the run before.
+// inputPrevious is the previous run.
 type inputPrevious struct {
 	Verdict    string    `json:"verdict"`
 	Reason     string    `json:"reason"`
@@ -49,7 +49,7 @@ type inputPrevious struct {
 	Finished   time.Time `json:"finished"`
 }
 
-// inputOf is what a command or handler is told of the run of s.
+// inputOf returns the input of the run of s.
 func (r *reconciler) inputOf(s *scope) input {
 	in := input{
 		Protocol: 1, Object: s.object.Object,
@@ -67,9 +67,8 @@ func (r *reconciler) inputOf(s *scope) input {
 	return in
 }
 
-// commandRequest is the request for a run whose watch names a command. What the object
-// says stands in files only; its names, which the API server has checked, in the
-// environment, too.
+// commandRequest returns the request for a run of a command. The object's content is only in
+// files; its names, which the API server has validated, are also in the environment.
 func (r *reconciler) commandRequest(s *scope, command *watches.Command, sources []extravars.Source) (runner.Request, error) {
 	in := r.inputOf(s)
 	env := map[string]string{
@@ -109,7 +108,7 @@ func (r *reconciler) commandRequest(s *scope, command *watches.Command, sources 
 
 func isChart(w watches.Watch) bool { return w.Content.Command != nil && w.Content.Command.Chart != nil }
 
-// chartSettings is what the program for charts is told beside the object.
+// chartSettings is what the program for charts gets beside the object.
 type chartSettings struct {
 	Chart                  string             `json:"chart"`
 	OverrideValues         map[string]string  `json:"overrideValues,omitempty"`
@@ -141,7 +140,7 @@ func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {
 	}
 }
 
-// actionOf is what the run of s is for: reconcile, finalize or check.
+// actionOf returns what the run of s is for: reconcile, finalize or check.
 func actionOf(s *scope) string {
 	switch {
 	case s.deleting:
@@ -152,7 +151,7 @@ func actionOf(s *scope) string {
 	return strings.ToLower(actionReconcile)
 }
 
-// verdictOf is how a run has ended, in the words that commands use.
+// verdictOf returns the verdict on a run in the words that commands use.
 func verdictOf(run status.Run) string {
 	switch {
 	case run.Result == status.Succeeded && run.NotYet():
@@ -165,8 +164,8 @@ func verdictOf(run status.Run) string {
 	return "failed"
 }
 
-// contentsOfCommand is what identifies the inputs of the runs of a command: the
-// executable, and the files that its arguments name.
+// contentsOfCommand returns the contents of a watch with a command: the executable, and the
+// files that its arguments name.
 func contentsOfCommand(w watches.Watch, opts *Options) *contents {
 	var files []string
 	for _, content := range w.Contents() {
@@ -181,7 +180,7 @@ func contentsOfCommand(w watches.Watch, opts *Options) *contents {
 	c := &contents{
 		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, what: what, ofObject: ofObject(w),
 	}
-	// No other variable reaches the command.
+	// The command gets no other environment variables.
 	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Content.Command.InheritEnv, w.Inputs.Env)
 	c.fix(w, opts)
 	c.nameFiles(func(path string) string { return path })

@@ -11,22 +11,22 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// contentVersion is the role or playbook, with its secrets, from which the runs of a watch are made at a time. A watch
-// gets another one when its content is changed.
+// contentVersion is the content that the runs of a watch currently use, with its secrets. A watch gets another version when
+// its content changes.
 type contentVersion struct {
 	copy    *contentcopy.Copy // nil if runs use the files where they are
 	inputs  *contents
 	secrets *secrets
 }
 
-// newContentVersion reads the content of a watch from a copy.
+// newContentVersion returns the version of a watch's content in a copy.
 func newContentVersion(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *contentVersion {
 	content := newContents(w, opts, c, v)
 	return &contentVersion{copy: c, inputs: content, secrets: newSecrets(v, w, content, opts.Inventory, c)}
 }
 
-// newContents is what identifies the inputs of the runs of a watch, made of a copy of
-// its content. Its files count under the names of those that they are copies of.
+// newContents returns the contents of a watch, read from a copy. Files in the copy have the
+// names of their originals in the fingerprint.
 func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *contents {
 	content := contentsOf(w, opts, v)
 	content.roots.Trees, content.roots.Playbooks = c.Paths(content.roots.Trees), c.Paths(content.roots.Playbooks)
@@ -36,9 +36,8 @@ func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.V
 	return content
 }
 
-// acquireContent returns the content for one reconcile, which releases it. It returns nil when the
-// copy is gone and no other one comes: ctx or the kind has ended, while its queue still
-// hands out the objects that it had.
+// acquireContent returns the content for one reconcile, which has to release it. It returns nil if the
+// copy is gone and will not be replaced: ctx or the kind has ended, but the queue still hands out objects.
 func (k *kind) acquireContent(ctx context.Context) *contentVersion {
 	for {
 		k.mu.Lock()
@@ -54,7 +53,7 @@ func (k *kind) acquireContent(ctx context.Context) *contentVersion {
 	}
 }
 
-// change has runs that begin from now on made of u, and all objects looked at.
+// change makes u the content of new runs, and queues all objects.
 func (k *kind) change(u *contentVersion) {
 	k.mu.Lock()
 	k.content = u
@@ -65,8 +64,8 @@ func (k *kind) change(u *contentVersion) {
 	}
 }
 
-// rolesPath is where the roles are that playbooks name, in a copy of the content; empty
-// if the copy has none of the places, which Ansible finds by itself then.
+// rolesPath returns the roles path of a run that uses a copy of the content; empty if the copy has
+// none of the directories, so that Ansible finds them by itself.
 func rolesPath(c *contentcopy.Copy, lookupEnv func(string) (string, bool)) string {
 	list, _ := lookupEnv(rolesPathEnv)
 	from := "."

@@ -21,52 +21,52 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// contentMaxAge bounds how often the files of a role are looked at: often
-// enough for someone who edits one, seldom enough for a thousand objects that
-// are looked at together after a restart.
+// contentMaxAge is how long digests of files may be reused: short enough for
+// someone who edits a role, long enough for a thousand objects that are
+// reconciled together after a restart.
 const contentMaxAge = 10 * time.Second
 
-// contents computes the inputs of the runs of one watch. Safe for concurrent use.
+// contents computes the parts of a watch's fingerprints, all but the object's. It is safe for concurrent use.
 type contents struct {
 	files fingerprint.Contents
 	// roots are the role or playbook with what it may use, the inventory and the
-	// collections. They may lie in a copy.
+	// collections. They may be paths in a copy.
 	roots fingerprint.Roots
-	// what the trees and playbooks of roots are called.
+	// what is the name for the trees and playbooks of roots.
 	what string
-	// read is the content in which files are named, and how far it is read for that.
+	// read is the content that is searched for names of files, with readOptions.
 	read        content.Content
 	readOptions content.Options
-	// counts tells whether a file that the content names counts.
+	// counts reports whether a file that the content names is an input.
 	counts func(path string) bool
-	// patterns are those of the watch, passwords and configuration the files of Ansible's
-	// configuration and arguments.
+	// patterns are the watch's patterns of files, passwords the password files, and
+	// configuration the files of Ansible's configuration and variables.
 	patterns, passwords, configuration []string
-	// fixed are the inputs that stay as they are as long as the process lives.
+	// fixed are the inputs that do not change during the life of the process.
 	fixed []fingerprint.Part
-	err   error // why they are not known
-	// versions tells those of Ansible; nil for none.
+	err   error // why fixed is not known
+	// versions returns the versions of Ansible; nil if they do not count.
 	versions func(ctx context.Context) (runner.Versions, error)
-	// ofObject is what of the object counts as inputs.
+	// ofObject says which parts of the object count as inputs.
 	ofObject fingerprint.Counts
 
 	mu sync.Mutex
-	// named are the files that the content names that has the digest namedBy.
+	// named are the files named by the content whose digest is namedBy.
 	named   []string
 	namedBy string
 }
 
-// homeConfiguration is where Ansible looks for its configuration in the home directory,
-// which may be another one in each Pod.
+// homeConfiguration is the name under which Ansible's configuration file in the home directory
+// counts. The home directory may differ between Pods.
 const homeConfiguration = "~/.ansible.cfg"
 
-// ofObject is what of an object of the watch counts as inputs. Of a kind without generations, such as PersistentVolumeClaim,
-// a watch without a status of its own is about the status that others write, as for ansible-operator.
+// ofObject returns which parts of the watch's objects count as inputs. If the watch does not manage the status, the status
+// that others write counts for kinds without generations, such as PersistentVolumeClaim, as it does for ansible-operator.
 func ofObject(w watches.Watch) fingerprint.Counts {
 	return fingerprint.Counts{Annotations: w.WatchAnnotationsChanges, Requests: requestAnnotations(), Status: !w.ManageStatus}
 }
 
-// contentsOf is the content of a watch as it lies there.
+// contentsOf returns the contents of a watch, with the original paths.
 func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	if w.Content.Command != nil {
 		return contentsOfCommand(w, opts)
@@ -80,7 +80,7 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	} else {
 		roots.Trees = append(roots.Trees, w.Content.Role)
 		if siblings := filepath.Dir(w.Content.Role); filepath.Base(siblings) == "roles" {
-			roots.Trees = append(roots.Trees, siblings) // it is the roles path of the run
+			roots.Trees = append(roots.Trees, siblings) // this is the run's roles path
 		}
 	}
 	roots.Trees = append(roots.Trees, filepath.Join(".", "roles"))
@@ -90,7 +90,7 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	}
 	for i, tree := range roots.Trees {
 		if path, err := filepath.Abs(tree); err == nil {
-			roots.Trees[i] = path // as a copy of it is named
+			roots.Trees[i] = path // the copy's names are absolute, too
 		}
 	}
 	c := &contents{
@@ -113,7 +113,7 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	return c
 }
 
-// fix sets the inputs that the watch, the flags and the environment say.
+// fix sets the inputs that come from the watch, the flags and the environment.
 func (c *contents) fix(w watches.Watch, opts *Options) {
 	for _, pattern := range w.Inputs.Files {
 		if !strings.HasPrefix(pattern, "-") {
@@ -121,14 +121,14 @@ func (c *contents) fix(w watches.Watch, opts *Options) {
 		}
 	}
 	c.fixed, c.err = settingParts(w, opts)
-	host, _ := os.Hostname() // without a name, no variable has it in its value
+	host, _ := os.Hostname() // without a name, no variable is left out because of it
 	for _, entry := range environment(os.Environ(), w.Inputs.Env, host) {
 		name, value, _ := strings.Cut(entry, "=")
 		c.fixed = append(c.fixed, fingerprint.Variable(name, value))
 	}
 }
 
-// nameFiles has files count under the names that original gives them.
+// nameFiles sets the names of files in fingerprints to what original returns.
 func (c *contents) nameFiles(original func(path string) string) {
 	home := homeFile()
 	c.files.Name = func(path string) string {
@@ -141,13 +141,13 @@ func (c *contents) nameFiles(original func(path string) string) {
 
 func homeFile() string { return ansiblecfg.Home(os.Getenv("HOME")) }
 
-// configurations are the files in which Ansible looks for its configuration.
+// configurations returns the files in which Ansible looks for its configuration.
 func configurations() []string {
 	files := []string{os.Getenv("ANSIBLE_CONFIG"), "ansible.cfg", homeFile(), ansiblecfg.System}
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
 
-// settingParts are what the watch and the flags say about its runs.
+// settingParts returns the inputs from the watch and the flags.
 func settingParts(w watches.Watch, opts *Options) ([]fingerprint.Part, error) {
 	what := "role or playbook"
 	switch {
@@ -175,8 +175,8 @@ func settingParts(w watches.Watch, opts *Options) ([]fingerprint.Part, error) {
 	return parts, nil
 }
 
-// parts are the inputs of any run now, but for its object. The versions of Ansible are
-// missing where they cannot be found out and wanted is false.
+// parts returns the current inputs of a run, except those from its object. If the versions of
+// Ansible cannot be found out, that is an error if wanted is true; else they are left out.
 func (c *contents) parts(ctx context.Context, wanted bool) ([]fingerprint.Part, error) {
 	var parts []fingerprint.Part
 	var failed error
@@ -218,7 +218,7 @@ func (c *contents) parts(ctx context.Context, wanted bool) ([]fingerprint.Part, 
 	return append(parts, c.fixed...), nil
 }
 
-// namedFiles are the files that count of those that the content of a digest names.
+// namedFiles returns the files that the content names and that are inputs. sum is the content's digest.
 func (c *contents) namedFiles(sum string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,11 +229,10 @@ func (c *contents) namedFiles(sum string) []string {
 	return c.named
 }
 
-// fingerprint identifies the inputs of a run of the scope's object now, and notes what
-// they are in s.
+// fingerprint returns the fingerprint of the current inputs of a run of s, and sets s.parts.
 func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
-	// What has succeeded is not run for versions that are not known; another run says
-	// in its status why it cannot be made.
+	// After a success, unknown versions must not start a run. Otherwise the run itself says in its
+	// status why it cannot be made.
 	last := s.memory.last
 	parts, err := c.parts(ctx, last != nil && last.Result == status.Succeeded)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/controller/dependent"
 )
 
-// queueSource hands the controller's queue to the reconciler, for reasons to
-// reconcile that are no events of the kind.
+// queueSource hands the controller's queue to the reconciler, which also queues
+// objects for reasons other than events of the kind.
 func (r *reconciler) queueSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		r.objects.start(q)
@@ -23,8 +23,9 @@ func (r *reconciler) queueSource() source.Source {
 	})
 }
 
-// touch is called when another client has changed a dependent of an object: the
-// object is run again. uid is empty where the dependent does not say it; otherNamespace is true for one in another namespace.
+// touch is called when another client has changed a dependent of an object; it queues the object for a
+// run. uid is empty if the dependent does not name the owner's UID. otherNamespace is true if the dependent is in
+// another namespace.
 func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string, otherNamespace bool) {
 	if r.foreign(uid) {
 		return
@@ -34,8 +35,8 @@ func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string, 
 	}
 }
 
-// subscribe has the dependents of the kind watched, from now on until the
-// returned function is called.
+// subscribe watches the dependents of the kind's objects until the returned function
+// is called.
 func (r *reconciler) subscribe() (unsubscribe func()) {
 	if !r.opts.InjectOwnerRef || !r.watch.WatchDependentResources {
 		return func() {}
@@ -47,15 +48,15 @@ func (r *reconciler) subscribe() (unsubscribe func()) {
 	return r.dependents.Close
 }
 
-// restore has the dependents watched again that an earlier process recorded.
+// restore watches the dependents again that an earlier process recorded.
 func (r *reconciler) restore(key types.NamespacedName, resources []schema.GroupVersionResource) {
 	if r.dependents != nil && len(resources) > 0 {
 		r.dependents.Restore(key, resources)
 	}
 }
 
-// resourceNames are resources as kubectl takes them, deployments.v1.apps, each
-// of them once.
+// resourceNames returns the names of resources in kubectl's form, such as
+// deployments.v1.apps, sorted and without duplicates.
 func resourceNames(resources []schema.GroupVersionResource) []string {
 	names := make([]string, 0, len(resources))
 	for _, res := range resources {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// environment is the part of an environment that decides whether a run is due: all
-// that a run inherits, but for what says where the operator runs and what only the
-// operator reads. These differ from Pod to Pod, from start to start and from shell to
-// shell, and a restart must not run every object. patterns are those of the watch,
-// [watches.Inputs]; host is the name of the machine or Pod.
+// environment returns the variables that count as inputs: all that a run inherits, except
+// those that describe the place where the operator runs and those that only the operator
+// reads. Such variables differ between Pods, starts and shells, and a restart must not run
+// every object. patterns are those in the watch's [watches.Inputs]; host is the name of the
+// machine or Pod.
 func environment(environ, patterns []string, host string) []string {
 	var kept []string
 	for _, entry := range environ {
@@ -34,9 +34,9 @@ func counts(name, value string, patterns []string, host string) bool {
 	return !ofThePlace(name, value, host) && !ofTheOperator(name)
 }
 
-// ofThePlace are variables of a Pod, a shell, a terminal or an init system: those of
-// the lists, and those with the name of the machine or Pod in their value, as agents
-// and the downward API set them under names of all kinds.
+// ofThePlace reports whether a variable describes a Pod, a shell, a terminal or an init system:
+// its name is in the lists, or its value contains the name of the machine or Pod. Agents and the
+// downward API set the latter under arbitrary names.
 func ofThePlace(name, value, host string) bool {
 	switch name {
 	case "HOSTNAME", "POD_NAME", "POD_IP", "POD_IPS", "POD_UID", "NODE_NAME", "NODE_IP", "HOST_IP", "OPERATOR_CONDITION_NAME",
@@ -60,20 +60,20 @@ func ofThePlace(name, value, host string) bool {
 			return true
 		}
 	}
-	const shortest = 10 // of a name that is not in a value by chance, as that of a Pod
+	const shortest = 10 // shorter names of hosts may be in a value by chance
 	return len(host) >= shortest && strings.Contains(value, host) ||
 		serviceLink.MatchString(name) || servicePort.MatchString(name) && strings.Contains(value, "://")
 }
 
-// Kubernetes tells each Pod the addresses of the services in its namespace, as they
-// are when it starts: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+// Kubernetes tells each Pod the addresses of the services that its namespace has when the
+// Pod starts: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 var (
 	serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)$`)
 	servicePort = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP))?$`)
 )
 
-// ofTheOperator are variables that say how the operator works, and nothing of what a
-// run does.
+// ofTheOperator reports whether a variable affects only the operator, not what a run
+// does.
 func ofTheOperator(name string) bool {
 	switch name {
 	case "WATCH_NAMESPACE", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", "GORACE":

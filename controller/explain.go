@@ -11,30 +11,30 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Explanation says why an object ran last, and when it runs next, by what stands in the
-// object and in its watch. Whether the role or the environment of the operator has changed
-// since, and how many runs wait, they do not say.
+// Explanation says why an object last ran and when it runs next, judging only by the object
+// and its watch. Those do not show whether the role or the operator's environment has changed
+// since, nor how many runs wait.
 type Explanation struct {
-	// Last is the run that ended last, and Active the one in progress; nil if there is none.
+	// Last is the last run that ended, Active the run in progress; nil if there is none.
 	Last   *ExplainedRun `json:"lastRun,omitempty"`
 	Active *ExplainedRun `json:"activeRun,omitempty"`
-	// Cause is why the next run starts, and At when it is due; empty and nil if only an event
-	// starts one.
+	// Cause is the cause of the next run, and At when it is due; empty and nil if only an event
+	// starts a run.
 	Cause string     `json:"nextCause,omitempty"`
 	At    *time.Time `json:"nextRun,omitempty"`
-	// Firing is when the schedule of the watch fires next, and Window when runs may start
-	// that wait for a maintenance window: not after now if one is open. They are nil where
-	// the watch has none.
+	// Firing is when the watch's schedule fires next; nil without a schedule. Window is when the
+	// maintenance window opens next, not after now if one is open; nil if the watch has no
+	// windows.
 	Firing *time.Time `json:"nextFiring,omitempty"`
 	Window *time.Time `json:"windowOpens,omitempty"`
-	// Held are the reasons why no run starts though there is a cause, or may soon be one.
+	// Held are the reasons why no run starts although there is a cause, or may soon be one.
 	Held []string `json:"held,omitempty"`
-	// Warnings are those of the last run, annotations that are not followed, and parts of the
-	// status that are not as the operator writes them.
+	// Warnings are the warnings of the last run, and warnings about annotations that have no effect
+	// and about parts of the status that the operator did not write in this form.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ExplainedRun is a run as its object records it.
+// ExplainedRun is a run as the object's status records it.
 type ExplainedRun struct {
 	ID         string     `json:"id"`
 	Cause      string     `json:"cause"`
@@ -49,7 +49,7 @@ type ExplainedRun struct {
 	Losses     int64      `json:"losses,omitempty"`
 }
 
-// Explain explains an object of a watch. opts has the period and the retries of the flags.
+// Explain explains an object of a watch. Of opts it uses the flags for the period and the retries.
 func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now time.Time) Explanation {
 	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts, res: resource{hasStatus: true}}
 	record := r.record(obj)
@@ -83,14 +83,14 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
 		if last.Generation == s.generation || observed == s.generation {
 			s.fingerprint = last.Fingerprint
-		} // else the spec has changed
+		} // else the spec has changed since
 		last.Permanent = status.IsStalled(obj.Object)
 	}
 	if a := record.Active; a != nil {
 		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
 	if quietAfter(w, s.period, s.last, s.generation) {
-		// Periodic runs since then have changed nothing, or the status would tell.
+		// Periodic runs since then have changed nothing, or the status would show them.
 		last := *s.last
 		last.Finished = last.Finished.Add(max(now.Sub(last.Finished), 0).Truncate(s.period))
 		s.last = &last
@@ -100,7 +100,8 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	return e
 }
 
-// plan says what the operator decides of s, whose content is a command or not.
+// plan fills in what the operator decides for s. waits is true if the object has a finalizer of the operator,
+// command if the content is not Ansible's.
 func (e *Explanation) plan(s situation, waits, command bool, now time.Time) {
 	if s.deleting && !waits {
 		e.Held = append(e.Held, "it is being deleted, and only finalizers of other controllers are left")
@@ -112,7 +113,7 @@ func (e *Explanation) plan(s situation, waits, command bool, now time.Time) {
 	}
 	p := decide(now, s)
 	switch {
-	case s.paused.After(now) && (!s.deleting || s.pausesDeletion): // whether a run is due already, or not yet
+	case s.paused.After(now) && (!s.deleting || s.pausesDeletion): // whether or not a run is due already
 		e.Cause = string(p.held)
 		until := "until its annotation " + AnnotationPaused + " goes, which rolewright resume removes"
 		if s.paused.Before(forEver()) {

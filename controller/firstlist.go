@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// firstList has the objects of a first list looked at after all others, as its handler does, but for those that have changed
-// since their last run: they need not wait until thousands were looked at that have not.
+// firstList queues the unchanged objects of the initial list with low priority. Objects that have changed since their last
+// run get the normal priority, so that they do not wait for thousands of unchanged ones.
 type firstList struct {
 	handler.EnqueueRequestForObject
 }
@@ -23,8 +23,8 @@ func (l *firstList) Create(ctx context.Context, e event.CreateEvent, q workqueue
 	l.EnqueueRequestForObject.Create(ctx, e, q)
 }
 
-// seemsUnchanged is true for an object whose last run was made for it as it is, by its status. That others may have written, so
-// it is good for an order only.
+// seemsUnchanged reports whether, by its status, the object has not changed since its last run. Others may have written the
+// status, so the answer is good only for an order.
 func seemsUnchanged(o client.Object) bool {
 	obj, ok := o.(*unstructured.Unstructured)
 	if !ok {

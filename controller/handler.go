@@ -22,29 +22,29 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// Handler is Go code of the program that makes runs. It reports and ends as a command does.
+// Handler is Go code that executes one run. It reports and ends like a command.
 type Handler func(ctx context.Context, call HandlerCall) (exitCode int)
 
 // HandlerCall is what a handler gets for one run.
 type HandlerCall struct {
-	// Input is what a command reads from its standard input.
+	// Input is what a command would read from its standard input.
 	Input []byte
-	// Kubeconfig is the run's way to the API server.
+	// Kubeconfig gives access to the API server, through the API proxy.
 	Kubeconfig []byte
-	// Reports takes lines of JSON, each in one write.
+	// Reports takes reports as lines of JSON, each line in one write.
 	Reports io.Writer
 }
 
-// ErrRefused is wrapped by errors of hooks that only other inputs can change.
+// ErrRefused is wrapped by errors of hooks that only a change of the inputs can fix.
 var ErrRefused = errors.New("refused")
 
-// hookError is the error of a hook.
+// hookError marks an error as a hook's.
 type hookError struct{ error }
 
 // Unwrap returns the cause.
 func (e hookError) Unwrap() error { return e.error }
 
-// handlerRequest is the request for a run whose watch names a handler in Go.
+// handlerRequest returns the request for a run of the named handler.
 func (r *reconciler) handlerRequest(s *scope, name string) (runner.Request, error) {
 	handler, known := r.opts.Handlers[name]
 	if !known {
@@ -70,7 +70,7 @@ func (r *reconciler) handlerRequest(s *scope, name string) (runner.Request, erro
 	}, nil
 }
 
-// contentsOfHandler is what identifies the inputs of the runs of a handler: the program.
+// contentsOfHandler returns the contents of a watch with a handler: this program.
 func contentsOfHandler(w watches.Watch, opts *Options) *contents {
 	c := &contents{files: fingerprint.Contents{MaxAge: contentMaxAge}, ofObject: ofObject(w)}
 	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Inputs.Env)
@@ -80,14 +80,14 @@ func contentsOfHandler(w watches.Watch, opts *Options) *contents {
 	return c
 }
 
-// addProgram has the program count, of which code makes the run or its variables.
+// addProgram adds this program to the inputs, because its code makes the run or its variables.
 func (c *contents) addProgram(opts *Options) {
 	sum, err := opts.program()
 	c.fixed = append(c.fixed, fingerprint.Part{Group: fingerprint.OfContent, Name: "program", Value: sum})
 	c.err = cmp.Or(c.err, err)
 }
 
-// programDigest is that of the file that this process runs.
+// programDigest returns the digest of this process's executable.
 func programDigest() (string, error) {
 	program, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -101,7 +101,7 @@ func programDigest() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// program is [programDigest], which is read at most once.
+// program returns [programDigest], computed at most once.
 func (o *Options) program() (string, error) {
 	if o.readProgram == nil {
 		o.readProgram = sync.OnceValues(programDigest)
@@ -109,8 +109,8 @@ func (o *Options) program() (string, error) {
 	return o.readProgram()
 }
 
-// before has the hooks of the watch called that come before the run of s, and returns the
-// extra vars that they add.
+// before calls the watch's hooks Before and Vars for the run of s, and returns the extra vars
+// that they add.
 func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, error) {
 	hooks := r.watch.Hooks
 	if hooks.Before != nil {
@@ -128,7 +128,7 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 		if err != nil {
 			return err
 		}
-		// What the hook keeps of it, it may change.
+		// The hook may keep the map and change it, so it is copied.
 		text, err := json.Marshal(given)
 		if err != nil {
 			return fmt.Errorf("its variables are no JSON: %w", err)
@@ -138,7 +138,7 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 	return vars, err
 }
 
-// withVars are the variables of the watch with those of its hook.
+// withVars returns the variables of the watch merged with those of its hook, which win.
 func withVars(of, more map[string]any) map[string]any {
 	if len(more) == 0 {
 		return of
@@ -151,8 +151,8 @@ func withVars(of, more map[string]any) map[string]any {
 	return all
 }
 
-// callAfterHook has the hook of the watch called that comes after the run of s, which has ended as
-// run. An error is a failure of the run.
+// callAfterHook calls the watch's hook After for the run of s, which has ended as run. An error of
+// the hook makes the run a failure.
 func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Run) {
 	hooks := r.watch.Hooks
 	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
@@ -171,12 +171,12 @@ func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Ru
 	default:
 		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(s.mask.Mask(err.Error()))
 		run.RequeueAfter, run.Wait, run.Attempts = 0, nil, s.attempts()+1
-		run.Drifted, run.Drift = false, "" // which only a check that has succeeded says
+		run.Drifted, run.Drift = false, "" // only a successful check reports drift
 	}
 	run.Finished = r.now()
 }
 
-// hook calls a hook, whose panic, or the end of its goroutine, is an error.
+// hook calls a hook, and turns a panic, or the end of its goroutine, into an error.
 func (r *reconciler) hook(ctx context.Context, name string, call func() error) (err error) {
 	ended := make(chan struct{})
 	go func() {

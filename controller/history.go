@@ -38,7 +38,7 @@ func (r *reconciler) historyObject(key types.NamespacedName) history.Object {
 // concludeHistory records the end of a run in the history.
 func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 	recording := s.recording
-	if recording == nil { // it did not start, or an earlier process has made it
+	if recording == nil { // the run did not start, or an earlier process executed it
 		recording = r.opts.History.Begin(history.Run{Brief: history.Brief{ID: run.ID, Object: r.historyObject(s.key)}, UID: string(s.object.GetUID())})
 	}
 	recording.End(func(h *history.Run) {
@@ -61,7 +61,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		for i := range h.Writes {
 			w := &h.Writes[i]
 			w.Namespace, w.Name = s.mask.Mask(w.Namespace), s.mask.Mask(w.Name)
-			w.Fields = slices.Clone(w.Fields) // readers of events have the others
+			w.Fields = slices.Clone(w.Fields) // readers of events share the original
 			for n, field := range w.Fields {
 				w.Fields[n] = s.mask.Mask(field)
 			}
@@ -69,7 +69,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 	})
 }
 
-// hidesFailure is true if the task that has failed has no_log, which hides its arguments, too.
+// hidesFailure reports whether the failed task has no_log, which also hides its arguments.
 func hidesFailure(sum jobevent.Summary) bool {
 	culprits := sum.Culprits()
 	return len(culprits) > 0 && culprits[jobevent.Decisive(culprits)].Hidden()
@@ -98,11 +98,11 @@ func recordTask(recording *history.Recording, t jobevent.TaskResult) {
 	recording.Task(task)
 }
 
-// maxWrittenName is how much of a name in a request the history takes.
+// maxWrittenName is how many bytes of a name in a request the history keeps.
 const maxWrittenName = 253
 
-// plainName is a name in a request, which may be no name at all, in one line. It is a copy: the
-// name may be a part of a text of megabytes.
+// plainName returns at most most bytes of a name in a request, in one line; the request may have any
+// text in its place. The result is a copy, since name may be part of a text of megabytes.
 func plainName(name string, most int) string {
 	return strings.Clone(text.OneLine(text.Cut(name, most)))
 }
@@ -121,7 +121,7 @@ func (r *reconciler) wrote(s *scope, w proxy.Written) {
 	s.recording.Write(h)
 }
 
-// resultOf is what a write has come to.
+// resultOf returns the result of a write in the history's words.
 func resultOf(w proxy.Written) string {
 	deletes := w.Verb == "delete" || w.Verb == "deletecollection"
 	switch {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// notEnabledError says which API is missing that enabledIf names. For what has been
-// served, it is as if its kind had gone.
+// notEnabledError says which of the APIs in enabledIf is missing. A kind that was served is
+// treated as if the kind itself were gone.
 type notEnabledError struct{ api schema.GroupVersionKind }
 
 func (e notEnabledError) Error() string {
@@ -22,10 +22,10 @@ func (e notEnabledError) Error() string {
 
 func (notEnabledError) Unwrap() error { return ErrKindGone }
 
-// discoveryTimeout bounds one look at the API server; the next one follows soon.
+// discoveryTimeout limits one discovery; the next one follows soon.
 const discoveryTimeout = 10 * time.Second
 
-// installed looks up the kind, and the APIs without which it is not served.
+// installed looks up the kind, and before it the APIs in enabledIf.
 func (k *kind) installed(ctx context.Context) (resource, error) {
 	for _, api := range k.watch.EnabledIf.APIs {
 		if _, err := k.discover(ctx, api); errors.Is(err, errNotInstalled) {
@@ -37,8 +37,8 @@ func (k *kind) installed(ctx context.Context) (resource, error) {
 	return k.discover(ctx, k.watch.GVK)
 }
 
-// discover looks a kind up in the discovery of its own group and version
-// only: other groups, broken or not, do not matter.
+// discover looks a kind up, only in the discovery of its own group and version,
+// so that other groups do not matter even if they are broken.
 func (k *kind) discover(ctx context.Context, kind schema.GroupVersionKind) (resource, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(k.cfg, k.http)
 	if err != nil {

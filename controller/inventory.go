@@ -26,7 +26,7 @@ type Found struct {
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
-	// Status is kstatus' word for it, such as Current or InProgress, and Message why.
+	// Status is the object's status as kstatus computes it, such as Current or InProgress; Message says why.
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
 }
@@ -37,21 +37,21 @@ func foundAs(o *unstructured.Unstructured) Found {
 	return f
 }
 
-// Item is an object that another one owns.
+// Item is an object that the watched object owns.
 type Item struct {
 	Found
 
-	// Prunable is true if a run that does not touch the object removes it; Kept is why not,
-	// where the watch prunes.
+	// Prunable is true if a run that does not touch the item removes it. Kept says why not; it is
+	// empty if the watch does not prune.
 	Prunable bool   `json:"prunable"`
 	Kept     string `json:"kept,omitempty"`
 }
 
-// maxItemMessage bounds what an object says of itself.
+// maxItemMessage limits the length of an object's message.
 const maxItemMessage = 200
 
 // Inventory lists what an object of a watch owns, of the kinds that its status records, in
-// these namespaces; none means all.
+// these namespaces; no namespaces means all.
 func Inventory(ctx context.Context, c client.Client, obj *unstructured.Unstructured, w watches.Watch, namespaces []string) ([]Item, error) {
 	owner := proxy.Owner{GVK: w.GVK, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
 	if len(namespaces) == 0 {
@@ -62,7 +62,7 @@ func Inventory(ctx context.Context, c client.Client, obj *unstructured.Unstructu
 	for _, res := range r.record(obj).Dependents {
 		kind, err := c.RESTMapper().KindFor(res)
 		if meta.IsNoMatchError(err) {
-			continue // the kind is gone, and all its objects
+			continue // the kind is gone, with all its objects
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look for %s: %w", res.GroupResource(), err)
@@ -81,13 +81,13 @@ func Inventory(ctx context.Context, c client.Client, obj *unstructured.Unstructu
 	return items, nil
 }
 
-// ownedOf are the objects of a kind that bear the owner's mark. Of a kind in no namespace it
-// finds the same objects in each, and asks once.
+// ownedOf returns the objects of a kind that have the owner's mark. It asks only once for a
+// cluster-scoped kind.
 func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, owner proxy.Owner, namespaces []string) (owned []unstructured.Unstructured, err error) {
 	probe := &unstructured.Unstructured{}
 	probe.SetGroupVersionKind(kind)
 	if namespaced, err := c.IsObjectNamespaced(probe); err != nil {
-		return nil, err // the caller says what was asked for
+		return nil, err // the caller adds what it asked for
 	} else if !namespaced {
 		namespaces = []string{metav1.NamespaceAll}
 	}
@@ -110,7 +110,7 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 	return owned, nil
 }
 
-// ownedBy tells whether an object bears the owner's mark.
+// ownedBy reports whether an object has the owner's mark.
 func ownedBy(o *unstructured.Unstructured, owner proxy.Owner) bool {
 	referred := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
 	return referred || proxy.AnnotatedBy(o.GetAnnotations(), owner)
@@ -128,7 +128,7 @@ func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner
 	return item
 }
 
-// readiness is kstatus' word for an object, and why.
+// readiness returns the status of an object as kstatus computes it, and the reason.
 func readiness(o *unstructured.Unstructured) (word, why string) {
 	is, err := kstatus.Compute(o)
 	if err != nil {

@@ -13,24 +13,25 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// JobRunner is a [Runner] that makes runs as Jobs, which go on while the operator restarts.
+// JobRunner is a [Runner] that executes runs as Jobs. They go on while the operator restarts.
 type JobRunner interface {
-	// FindJobRun finds such a run of an earlier process that is of an object, by its UID, and what was kept
-	// with it: its token at the API proxy, and its ticket; age is how long ago it was made, whatever clock this machine has. The ID stands in a status, which others can write.
+	// FindJobRun finds a run that an earlier process began as a Job for the object with uid. It returns what was
+	// kept with the run: its token at the API proxy and its ticket. age is how long ago the run was created, independent
+	// of this machine's clock. The ID comes from a status, which others can write, so FindJobRun checks the UID.
 	FindJobRun(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error)
-	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
-	// that go on without the operator wait for them.
+	// Adopting reports whether the search for an earlier process's runs has not ended yet. New runs
+	// as Jobs wait for it.
 	Adopting() bool
-	// UnclaimedJobRuns returns the IDs of such runs of an object, by its UID, that are neither followed nor ended. It waits until they
-	// have been looked for.
+	// UnclaimedJobRuns returns the IDs of the object's earlier runs as Jobs that are neither followed nor ended. It waits
+	// until the search for them has ended.
 	UnclaimedJobRuns(ctx context.Context, uid string) []string
-	// EndJobRuns has such runs of an object, by its UID, end, and says what is left of them; empty for nothing.
+	// EndJobRuns stops the object's unclaimed runs, and returns a text about what is left of them; empty for nothing.
 	EndJobRuns(ctx context.Context, uid string) (left string, err error)
-	// ForgetJobRun removes what is left of a run whose end is recorded, if it is of the object.
+	// ForgetJobRun removes what is left of a run whose end is recorded, if the run belongs to the object with uid.
 	ForgetJobRun(id, uid string)
 }
 
-// jobRun is what a run as a Job needs beside its request; nil for other runs.
+// jobRun returns what a run as a Job needs beyond its request; nil for other runs.
 func (r *reconciler) jobRun(s *scope) *runner.JobRun {
 	if r.watch.Executor != watches.ExecutorJob {
 		return nil
@@ -47,14 +48,14 @@ func (r *reconciler) jobRun(s *scope) *runner.JobRun {
 	return a
 }
 
-// goesOn reports whether a run in a Pod of its own goes on: another process, or this one when it
-// leads again, finds it.
+// goesOn reports whether a run as a Job goes on after this process stopped following it for cause.
+// Another process, or this one once it leads again, finds it.
 func goesOn(cause error) bool {
 	return errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeadershipLost)
 }
 
-// leave leaves a run that goes on to the process that finds it in the object's status; it is runEnded if it does not go on. One
-// that this process cannot follow now, as on a full disk, is looked at again with backoff.
+// leave hands a run that goes on over to the process that will find it in the object's status. It returns runEnded if the
+// run does not go on. If this process cannot follow the run now, for example on a full disk, it is retried with backoff.
 func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	handedOver := errors.Is(s.err, runner.ErrHandedOver)
 	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
@@ -78,7 +79,7 @@ func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	s.memory.lost = &s.active
 	s.recording.Drop(handedOver)
 	if errors.Is(s.err, runner.ErrNoSpace) {
-		r.store.MakeRoom() // for the next look
+		r.store.MakeRoom() // for the next attempt
 	}
 	if s.started {
 		r.metrics.RunHandedOver(r.gvk)
@@ -90,8 +91,8 @@ func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	return finished, nil
 }
 
-// adopt follows a run of an earlier process that goes on in a Pod of its own, to its end. It
-// does nothing if there is none, or if it is not what the object wants any more.
+// adopt follows an earlier process's run as a Job to its end. It does nothing if there is none, or if
+// the run is no longer what the object wants.
 func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (phaseResult, error) {
 	jobs, ok := r.opts.Runner.(JobRunner)
 	if !ok {
@@ -104,7 +105,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (p
 	t := ticketIn(data)
 	if !ok || t.Run != lost.ID || t.UID != s.uid() || t.Generation != lost.Generation ||
 		t.Deleting != s.deleting || t.Check != (lost.Mode == status.ModeCheck) {
-		return nextPhase, nil // it is ended, as all that is lost
+		return nextPhase, nil // it is ended like any other lost run
 	}
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
 		return after(time.Second), nil
@@ -114,21 +115,21 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (p
 	s.plan, s.earlier, s.token, s.age = plan{cause: cause(lost.Cause), check: t.Check}, true, token, age
 	s.memory.lost = nil
 	r.places.Take(s.key, classOf(causeInterrupted), s.due)
-	r.refer(s) // which is followed from now on
+	r.refer(s) // from now on, the references are followed
 	return r.run(ctx, s)
 }
 
-// adoptionLook is how often a new run looks whether those of an earlier process have been found.
+// adoptionLook is how often a new run checks whether an earlier process's runs have been found.
 const adoptionLook = time.Second
 
-// adopting reports whether the run that is due for s has to wait until the runs of an earlier
-// process that go on are found: they need this one, and would wait for a worker that it takes.
+// adopting reports whether a new run has to wait until an earlier process's runs have been found:
+// those have to be followed, and must not wait for a worker that the new run takes.
 func (r *reconciler) adopting() bool {
 	jobs, ok := r.opts.Runner.(JobRunner)
 	return ok && r.watch.Executor == watches.ExecutorJob && jobs.Adopting()
 }
 
-// ticketIn reads the ticket that was kept with a run; an empty one if it cannot be read.
+// ticketIn decodes the ticket that was kept with a run; it is empty if it cannot be decoded.
 func ticketIn(data []byte) (t runstore.Ticket) {
 	if err := json.Unmarshal(data, &t); err != nil {
 		return runstore.Ticket{}
@@ -136,30 +137,30 @@ func ticketIn(data []byte) (t runstore.Ticket) {
 	return t
 }
 
-// adopted is the request of a run that goes on.
+// adopted returns the request for a run that an earlier process began and that goes on.
 func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	dir, err := r.store.Create(s.uid(), s.runID)
 	if err != nil {
 		return runner.Request{}, fmt.Errorf("%w: %w", runner.ErrNotFollowed, err)
 	}
-	// Which Secrets the run has read before, no one knows any more.
+	// It is no longer known which Secrets the run has read so far.
 	s.mask.Withhold()
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, JobRun: r.jobRun(s)}
-	if req.JobRun == nil { // the watch makes no such runs any more
+	if req.JobRun == nil { // the watch no longer uses Jobs
 		req.JobRun = &runner.JobRun{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}
 	}
 	req.JobRun.Adopted, req.JobRun.Ticket = true, ticketOf(s)
 	if command := r.contentFor(s).Command; command != nil {
-		// Its reports are read from the first one on: what they ask for is done once more.
+		// The command's reports are read again from the first one: what they ask for is done once more.
 		req.Content.Command = commandIn(s.content.copy, command)
 		req.Call, req.Redact = r.callsOfCommand(s), func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
 	}
 	return req, nil
 }
 
-// unclaimed are the runs of an earlier process that have a Job still, of the object of s. Its watch may have made Jobs before, and its status
-// may name no run.
+// unclaimed returns the IDs of earlier processes' runs of the object that still have a Job. It asks even if the watch no
+// longer uses Jobs, or the status names no run.
 func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
 	if jobs, ok := r.opts.Runner.(JobRunner); ok {
 		return jobs.UnclaimedJobRuns(ctx, s.uid())
@@ -167,11 +168,11 @@ func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
 	return nil
 }
 
-// longestLook is the longest time between two looks at what is left of a run that does not end.
+// longestLook is the longest pause between two checks of what is left of a run that does not end.
 const longestLook = 30 * time.Second
 
-// endJobRuns ends a run in a Pod of its own that cannot be adopted, before anything else happens to the object: the next run, which
-// may not begin before, would have a place meanwhile, for as long as a node does not answer.
+// endJobRuns ends a run as a Job that cannot be adopted, before anything else happens to the object. The next run must not
+// begin before that; if it already had a place, it would block the place for as long as the node does not answer.
 func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Active) (phaseResult, error) {
 	jobs, ok := r.opts.Runner.(JobRunner)
 	if !ok {
@@ -201,7 +202,7 @@ func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Activ
 	return after(s.memory.leftPause), nil
 }
 
-// forgetRun removes what the cluster has of a run whose end is recorded.
+// forgetRun removes from the cluster what is left of a run whose end is recorded.
 func (r *reconciler) forgetRun(id, uid string) {
 	if jobs, ok := r.opts.Runner.(JobRunner); ok {
 		jobs.ForgetJobRun(id, uid)

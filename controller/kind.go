@@ -25,9 +25,9 @@ import (
 )
 
 // kind keeps one watched kind served: it waits until the kind is installed and
-// may be read, runs a controller on caches of its own as long as that is so,
-// and starts over. Caches of its own, because a shared one is only ready when
-// every kind in it is.
+// the operator may read it, runs a controller with its own caches as long as that
+// is so, and starts over. The caches are its own because a shared cache is ready
+// only when every kind in it is.
 type kind struct {
 	watch  watches.Watch
 	name   string // the controller label of metrics
@@ -38,16 +38,16 @@ type kind struct {
 	scheme *runtime.Scheme
 	store  *runstore.Store
 	log    logr.Logger
-	// watchers are all watches of the kind, and claimIndex is the index of this one.
+	// watchers holds all watches of the kind; claimIndex is the index of this one.
 	watchers   *watchers
 	claimIndex int
 
-	// shard has the objects that are served; nil for all.
+	// shard restricts which objects are served; nil for no restriction.
 	shard *Shard
 
-	// stopped ends when the kind is not served any more, as stop says. ended is closed
-	// after that, and after is what was served of it before.
-	stopped context.Context // it is the kind's own end
+	// stopped ends when stop is called: the kind is no longer served. ended is closed when
+	// serving has ended. after are the predecessors whose end Start waits for.
+	stopped context.Context // the kind's own lifetime
 	stop    context.CancelCauseFunc
 	ended   chan struct{}
 	after   []<-chan struct{}
@@ -57,9 +57,9 @@ type kind struct {
 
 	mu      sync.Mutex
 	state   error       // why the kind is not served; nil while it is
-	served  *reconciler // that of the current service; nil before the first one
+	served  *reconciler // of the current or last service; nil before the first one
 	content *contentVersion
-	// refused is set when the API server refuses a list or watch of the kind while it is served.
+	// refused is set when the API server refuses a list or watch while the kind is served.
 	refused atomic.Bool
 }
 
@@ -72,7 +72,7 @@ var (
 	errNotSeen      = errors.New("changes of objects are not seen")
 )
 
-// resource is what the API server says of a kind.
+// resource is how the API server serves a kind.
 type resource struct {
 	plural     string
 	namespaced bool
@@ -80,8 +80,8 @@ type resource struct {
 	hasStatus bool
 }
 
-// Start serves the kind until ctx ends. It implements manager.Runnable and
-// needs leadership.
+// Start serves the kind until ctx or k.stopped ends. It implements manager.Runnable
+// and needs leadership.
 func (k *kind) Start(ctx context.Context) error {
 	defer close(k.ended)
 	if !k.set.enter() {
@@ -99,7 +99,7 @@ func (k *kind) Start(ctx context.Context) error {
 			err = k.serve(ctx, res, where)
 		}
 		if ctx.Err() != nil {
-			return nil // the end was asked for
+			return nil // the end was requested
 		}
 		k.report(err)
 		select {
@@ -113,7 +113,7 @@ func (k *kind) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (k *kind) NeedLeaderElection() bool { return true }
 
-// discoverKind asks the API server for the kind, and where it may be served.
+// discoverKind asks the API server how it serves the kind, and where the operator may serve it.
 func (k *kind) discoverKind(ctx context.Context) (resource, reach, error) {
 	res, err := k.installed(ctx)
 	if err != nil {
@@ -127,8 +127,8 @@ func (k *kind) discoverKind(ctx context.Context) (resource, reach, error) {
 	return res, where, err
 }
 
-// mayServe asks the API server whether the operator may do what serving the
-// kind takes. What cannot be done without is an error; the rest is logged.
+// mayServe asks the API server whether the operator has the permissions to serve
+// the kind. A missing vital permission is an error; other missing ones are logged.
 func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, namespace string) error {
 	needs := []struct {
 		verb, subresource string
@@ -177,8 +177,8 @@ func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, name
 	return nil
 }
 
-// mapper knows the one kind as discovered: nothing is asked for twice, and a
-// kind that comes back with another scope is taken as it is then.
+// mapper returns a mapper that knows only the discovered kind. So discovery is not
+// asked again, and a kind that returns with another scope is served with that.
 func (k *kind) mapper(res resource) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	scope := meta.RESTScope(meta.RESTScopeRoot)
@@ -230,7 +230,7 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	following, unfollow := context.WithCancel(context.WithoutCancel(ctx))
 	defer unfollow()
 	s := &service{kind: k, r: r, ctl: ctl, kinds: kinds, part: part, following: following}
-	for _, ns := range where.in { // before the controller starts, which waits for their objects
+	for _, ns := range where.in { // before the controller starts, since it waits for these caches
 		if err := s.begin(ctx, ns); err != nil {
 			cancel(err)
 		}
@@ -249,8 +249,8 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 	return context.Cause(ctx)
 }
 
-// poll returns when the kind is gone or not what it was, at two looks in a row: an API server that has just
-// started may answer 404 for a kind that it does not know yet, and the end of the kind stops all its runs.
+// poll returns when two checks in a row find that the kind is gone or has changed. One is not enough: an API server that has
+// just started may answer 404 for a kind that it does not know yet, and the end of the kind stops all its runs.
 func (k *kind) poll(ctx context.Context, was resource) error {
 	tick := time.NewTicker(k.opts.KindPollInterval)
 	defer tick.Stop()
@@ -278,7 +278,7 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 }
 
 func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
-	unique := true // the same kind is served again and again under one name
+	unique := true // the same kind may be served again under the same name
 	c, err := ctrl.NewUnmanaged(k.name, ctrl.Options{
 		SkipNameValidation:      &unique,
 		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1) + spareWorkers,
@@ -290,7 +290,7 @@ func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
 			}
 			return log
 		},
-		// A first list that fails is reported by listFails, not by giving up.
+		// listFails reports an initial list that fails; the controller must not give up.
 		CacheSyncTimeout: 24 * time.Hour,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 			k.opts.RetryMin, k.opts.RetryMax),
@@ -304,7 +304,7 @@ func (k *kind) newController(r *reconciler) (ctrl.Controller, error) {
 	return c, nil
 }
 
-// report keeps the state for Ready and logs each change of it once.
+// report stores the state for Ready, and logs each change of it once.
 func (k *kind) report(state error) {
 	k.mu.Lock()
 	was := k.state
@@ -336,7 +336,8 @@ func (k *kind) report(state error) {
 	}
 }
 
-// stillAbsent is err, or why the kind is absent, of which err says nothing: another watch goes on with its objects.
+// stillAbsent returns err; but if the kind was absent and err does not say whether it still is, it returns the old state, so
+// that another watch goes on with the objects.
 func (k *kind) stillAbsent(err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -347,14 +348,14 @@ func (k *kind) stillAbsent(err error) error {
 	return k.state
 }
 
-// absence is true for a reason that says that the API server does not serve the kind, or what enabledIf names.
+// absence reports whether state says that the API server does not serve the kind or an API in enabledIf.
 func absence(state error) bool {
 	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone) || errors.As(state, new(notEnabledError))
 }
 
-// ready is nil if the kind is not installed: an operator may well start before its CustomResourceDefinitions.
-// It is nil if the kind is served in one of its namespaces: the others have to wait for a permission, and a
-// Pod that is replaced has not.
+// ready returns why the kind makes the operator unready; nil for ready. A kind that is not installed is no reason: an
+// operator may start before its CustomResourceDefinitions. Neither is a kind served in only some of its namespaces: the
+// others wait for a permission, and a rollout of the operator must not wait with them.
 func (k *kind) ready() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,35 +10,35 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// lifetime is how long a run may live. Its context ends, with the cause, when
-// the run has to.
+// lifetime limits how long a run may live. Its context ends, with the cause, when
+// the run has to end.
 type lifetime struct {
 	cancel context.CancelCauseFunc
-	// hurried ends, by hurry, when there is no time for a long grace any more.
+	// hurried ends, by a call of hurry, when there is no time left for a long grace.
 	hurried context.Context // of one run
 	hurry   func()
 	unhook  []func() bool
 
 	mu    sync.Mutex
 	over  bool
-	stops *time.Timer // of the operator; nil while it is not asked to stop
+	stops *time.Timer // ends the run because the operator stops; nil before that
 	limit *time.Timer // nil without a timeout
 	most  time.Duration
 	idle  *time.Timer // nil without an idleTimeout
 	pause time.Duration
-	held  *time.Timer // nil unless a protected section holds up the end
+	held  *time.Timer // nil unless a protected section delays the end
 	// replaced is closed when another watch, or another replica, waits for the end of the run.
 	replaced chan struct{}
 }
 
-// ending is what it takes to end a run: the runner's grace, the kill, the last
-// status write.
+// ending is the time that it takes to end a run: the runner's grace, the kill, the
+// last status write.
 const ending = 8 * time.Second
 
-// lifetime begins. Its context outlives ctx, which ends as soon as the operator
-// is asked to stop: a run may use the time that the operator has for that, less
-// what ending it takes. It ends at once when the kind is gone or the operator
-// cannot wait, and at the limits of the settings.
+// lifetime begins the lifetime of a run. The returned context outlives ctx, which ends
+// as soon as the operator is asked to stop: the run may go on for the operator's grace
+// period, less the time that ending it takes. The context ends at once if the kind is
+// gone or the operator cannot wait, and at the limits in the settings.
 func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context, *lifetime) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l := &lifetime{cancel: cancel, pause: s.idleTimeout, most: s.timeout, replaced: make(chan struct{})}
@@ -59,7 +59,7 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 		context.AfterFunc(ctx, func() {
 			stop := func() { l.stopWithin(r.opts.GracefulShutdown - ending) }
 			if r.watch.Executor == watches.ExecutorJob {
-				stop = func() { l.stopWithin(0) } // it goes on without this process
+				stop = func() { l.stopWithin(0) } // the run goes on without this process
 			}
 			switch cause := context.Cause(ctx); {
 			case errors.Is(cause, ErrKindGone):
@@ -76,7 +76,7 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 	return long, l
 }
 
-// stopWithin ends the run after a time because the operator stops.
+// stopWithin ends the run after d because the operator stops.
 func (l *lifetime) stopWithin(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,24 +88,25 @@ func (l *lifetime) stopWithin(d time.Duration) {
 	}
 }
 
-// handIn is how long a run that an earlier process has begun has at least: it may have ended in time while there was no operator.
+// handIn is how long an adopted run has at least: it may have ended in time while there was no operator to notice.
 const handIn = 30 * time.Second
 
-// spent shortens the time of a run that an earlier process has made, d ago.
+// spent shortens the timeout of a run that an earlier process began d ago.
 func (l *lifetime) spent(d time.Duration) {
 	if d > 0 {
 		l.limitTo(max(l.most-d, min(handIn, l.most)))
 	}
 }
 
-// begun gives a run in a Pod all its time from when it has begun, some time ago: its wait for the Pod is the cluster's.
+// begun restarts the timeout of a run as a Job from when it began in its Pod, ago before now: the wait for the Pod does not
+// count.
 func (l *lifetime) begun(ago time.Duration) {
 	l.limitTo(l.most)
 	l.spent(ago)
 	l.sign()
 }
 
-// limitTo has the run end at its timeout after d.
+// limitTo sets the remaining time until the timeout to d.
 func (l *lifetime) limitTo(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +115,8 @@ func (l *lifetime) limitTo(d time.Duration) {
 	}
 }
 
-// waits has what the run waits for before it begins, such as a node, not count as standing still:
-// the first sign ends that. Its timeout bounds the wait, and begins once more then.
+// waits suspends the idle timeout until the first sign of life, since a run as a Job may wait for a
+// node before it begins. The timeout limits this wait, and begun restarts it.
 func (l *lifetime) waits() {
 	if l.idle != nil {
 		l.idle.Stop()
@@ -131,7 +132,7 @@ func (l *lifetime) sign() {
 	}
 }
 
-// end is called when the run is over.
+// end has to be called when the run is over.
 func (l *lifetime) end() {
 	for _, unhook := range l.unhook {
 		unhook()

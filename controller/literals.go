@@ -14,27 +14,27 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// literals knows which names of tasks and plays stand literally in the files of
-// the content: without a template, they cannot hold anything of an object. It is
-// asked for names that hold the value of a secret by chance, and reads the file
-// then. Safe for concurrent use.
+// literals knows which names of tasks and plays are literals in the files of the
+// content: a name without a template cannot contain anything from an object. It is
+// asked about names that contain the value of a secret by chance, and reads the file
+// only then. It is safe for concurrent use.
 type literals struct {
-	// dirs are where files are believed, and playbooks those with the plays.
+	// dirs are the directories whose files are trusted; playbooks are the files with the plays.
 	dirs, playbooks []string
 
 	mu    sync.Mutex
 	files map[string]namesIn
 }
 
-// namesIn are the names in one file by their lines, without those with a template;
-// plays are those of the plays.
+// namesIn holds the names in one file that have no template: lines has the names by
+// their lines, plays the names of plays. at is when the file was read.
 type namesIn struct {
 	at    time.Time
 	lines map[int]string
 	plays map[string]bool
 }
 
-// Bounds of what is read: files of tasks have some kilobytes.
+// Limits of what is read: a file of tasks usually has a few kilobytes.
 const (
 	maxTaskFile  = 1 << 20
 	maxTaskFiles = 1000
@@ -56,7 +56,7 @@ func newLiterals(roots fingerprint.Roots) *literals {
 	return l
 }
 
-// resolved is an absolute path without links.
+// resolved returns path as an absolute path without symbolic links.
 func resolved(path string) (string, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -65,8 +65,8 @@ func resolved(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// has reports whether name is that of the task at place (file:line), or, without
-// a place, that of a play, in a file of the content, and has no template there.
+// has reports whether name, without a template, is the name of the task at place
+// (file:line) in a file of the content. If place is empty, it asks for a play.
 func (l *literals) has(name, place string) bool {
 	if l == nil || name == "" {
 		return false
@@ -86,7 +86,7 @@ func (l *literals) within(path string) bool {
 	return slices.ContainsFunc(l.dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }
 
-// read returns the names in a file, as they were within [contentMaxAge].
+// read returns the names in a file, at most [contentMaxAge] old.
 func (l *literals) read(path string) namesIn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,11 +107,11 @@ func (l *literals) read(path string) namesIn {
 	return found
 }
 
-// maxTaskDepth bounds blocks within blocks.
+// maxTaskDepth limits the nesting of blocks.
 const maxTaskDepth = 100
 
-// add notes the names of a node and of those below it. Of several on a line, the
-// first is the task.
+// add notes the names of a node and of the nodes below it. Of several nodes on one
+// line, the first is the task.
 func (n namesIn) add(node *yaml.Node, depth int) {
 	if depth > maxTaskDepth {
 		return
@@ -130,8 +130,8 @@ func (n namesIn) add(node *yaml.Node, depth int) {
 	}
 }
 
-// literalName is the value of the key "name", empty if there is none without a
-// template.
+// literalName returns the value of the key "name"; empty if there is none or it has
+// a template.
 func literalName(node *yaml.Node) string {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		value := node.Content[i+1]

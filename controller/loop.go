@@ -10,18 +10,18 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 )
 
-// A role and another controller that change the same object of a cluster back and forth run
-// for ever, and so does a role that changes its own spec each time. After loopRuns runs in a
-// row that such changes have started, these start one run each loopPause.
+// A role and another controller that change the same object back and forth would run for ever,
+// and so would a role that changes its own object's spec in each run. After loopRuns runs in a
+// row, such changes start only one run per loopPause.
 const (
 	loopRuns  = 10
 	loopPause = 5 * time.Minute
 )
 
-// loops counts the runs in a row that changes by others, or with ownSpec the last run's own,
-// have started: n before run, which follows last. Failed ones count, too: a change of a
-// reference does not wait for a retry. A run by time does not end the count if a dependent was
-// changed when it began: it has only come first.
+// loops returns how many runs in a row, up to run, were started by changes of others or, with
+// ownSpec, of the last run itself; n is the number up to last. Failed runs count, too, since a
+// change of a reference does not wait for the retry. A timed run does not end the series if a
+// dependent had changed when it began: the change would have started a run anyway.
 func loops(n int, last *status.Run, run status.Run, ownSpec, changed bool) int {
 	effect := byEffect(run, ownSpec)
 	switch {
@@ -37,13 +37,13 @@ func loops(n int, last *status.Run, run status.Run, ownSpec, changed bool) int {
 	return n + 1
 }
 
-// byEffect reports whether what others have changed, or with ownSpec the last run itself, has started a run.
+// byEffect reports whether run was started by a change of others or, with ownSpec, of the last run itself.
 func byEffect(run status.Run, ownSpec bool) bool {
 	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) || cause(run.Cause) == causeChanged && ownSpec
 }
 
-// countLoops counts a run that ended, and returns how many there are like it. Changes of what the object owns in other namespaces
-// are counted apart: who may write there, and not here, could have changes here wait.
+// countLoops counts a run that ended, and returns how many of its sort there were in a row. Changes of dependents in other
+// namespaces are counted separately: clients with access only there must not be able to delay changes here.
 func (m *memory) countLoops(run status.Run, ownSpec, changed, otherNamespace bool) int {
 	if otherNamespace && cause(run.Cause) == causeDependent {
 		m.otherNamespaceLoops = loops(m.otherNamespaceLoops, m.last, run, false, false)
@@ -60,7 +60,7 @@ func (m *memory) countLoops(run status.Run, ownSpec, changed, otherNamespace boo
 	return m.loops
 }
 
-// effectPause is how long after a run a change by others starts the next one, after n in a row.
+// effectPause returns the pause between a run and the next one that a change of others starts, after n such runs in a row.
 func effectPause(n int) time.Duration {
 	if n >= loopRuns {
 		return loopPause
@@ -68,12 +68,12 @@ func effectPause(n int) time.Duration {
 	return minPeriod // another controller may change back what a run does
 }
 
-// ownSpec reports whether it is the last run that has made a generation of the object.
+// ownSpec reports whether the last run itself made this generation, by changing the object's spec.
 func (s *scope) ownSpec(generation int64) bool {
 	return s.memory.ownSpec > 0 && s.memory.ownSpec == generation
 }
 
-// noteLoop counts the run that ended, and says in it where it is one of a loop.
+// noteLoop counts the run that ended, and notes in it if it is part of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	ownSpec := s.ownSpec(run.Generation)
 	n := s.memory.countLoops(*run, ownSpec, s.dependentChanged, s.changedInOtherNamespace)
@@ -81,7 +81,7 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 		return
 	}
 	if !byEffect(*run, ownSpec) {
-		if last := s.memory.last; last != nil && last.Loop != "" { // it goes on
+		if last := s.memory.last; last != nil && last.Loop != "" { // the loop goes on
 			run.Loop, run.Warnings = last.Loop, append(run.Warnings, last.Loop)
 		}
 		return

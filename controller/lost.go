@@ -17,7 +17,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// ticketOf is the ticket of a run that is about to start.
+// ticketOf returns the encoded ticket of a run that is about to start.
 func ticketOf(s *scope) []byte {
 	gvk := s.object.GroupVersionKind()
 	data, err := json.Marshal(runstore.Ticket{
@@ -26,15 +26,15 @@ func ticketOf(s *scope) []byte {
 		Generation: s.active.Generation, Fingerprint: s.fingerprint, Inputs: s.inputs, Deleting: s.deleting, Check: s.plan.check,
 	})
 	if err != nil {
-		return nil // which cannot be; a run without ticket is run again
+		return nil // cannot happen; without a ticket, a lost run is repeated
 	}
 	return data
 }
 
-// settleLost ends a run that the status says is in progress, and that is none
-// of this process's: its operator has died, or was frozen and has lost its
-// leadership. What is left of it on this machine is ended. If its end is known
-// after all, it counts; else it has ended as lost, and is run again.
+// settleLost settles a run that the status shows in progress although it is not this process's:
+// its operator process has died, or was frozen and lost the leadership. A run as a Job is adopted
+// if possible; otherwise, what is left of the run is ended. If its result is known after all, that
+// counts; else the run is recorded as lost, and repeated.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (phaseResult, error) {
 	unclaimed := r.unclaimed(ctx, s)
 	if s.memory.lost == nil {
@@ -44,7 +44,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (phaseResult, err
 		}
 	}
 	failpoint.Hit("lost.before-read")
-	// The cache may be behind an end that was recorded.
+	// The cache may not show an end that was already recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return notThere, nil
 	} else if err != nil {
@@ -53,16 +53,16 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (phaseResult, err
 	s.memory.recall(r.record(s.object), r.now())
 	r.objects.with(s.key, func(e *entry) { e.ended(s.memory.last) })
 	if last := s.memory.last; s.memory.lost == nil && last != nil && slices.Contains(unclaimed, last.ID) {
-		r.forgetRun(last.ID, s.uid()) // the process that has recorded its end died before it removed its Job
+		r.forgetRun(last.ID, s.uid()) // the process that recorded its end died before it removed the Job
 		if len(r.unclaimed(ctx, s)) < len(unclaimed) {
-			return lookAgain, nil // at the object as it is now
+			return lookAgain, nil // look at the current object
 		}
 		return nextPhase, nil
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return after(time.Second), nil // another watch of the kind runs it
 	}
-	if s.memory.lost == nil { // no status names it, as where the CRD drops the record of runs
+	if s.memory.lost == nil { // no status names it, for example because the CRD drops the record of runs
 		return r.endJobRuns(ctx, s, status.Active{})
 	}
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
@@ -78,14 +78,14 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (phaseResult, err
 	return runEnded, nil
 }
 
-// recoverRun ends what is left of a run of an earlier process, and puts its end
-// into s: as that process has recorded it, as this disk shows it, or as lost.
+// recoverRun ends what is left of an earlier process's run, and puts its result into s: as
+// that process recorded it, as this disk shows it, or as lost.
 func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Active) error {
 	t, noTicket := r.store.Ticket(s.uid(), lost)
 	if noTicket == nil {
 		failpoint.Hit("lost.before-reap")
 		switch err := r.opts.Runner.Reap(lost.ID); {
-		case errors.Is(err, runner.ErrSurvivors): // they may be there as long as the node is up
+		case errors.Is(err, runner.ErrSurvivors): // they may stay for as long as the node is up
 			s.log.Error(err, "Processes of a run of an earlier process cannot be killed; look what they wait for, or restart the node", "run", lost.ID)
 		case err != nil:
 			return err
@@ -101,7 +101,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	failpoint.Hit("lost.reaped")
 	err := noTicket
 	switch {
-	case written: // what it has made may be gone with its end
+	case written: // a restore from a backup may have dropped what the run made together with its recorded end
 		err = fmt.Errorf("%w: the status was restored from a backup of before the run ended", runner.ErrNoRecord)
 	case noTicket == nil:
 		err = r.find(ctx, s, lost, t)
@@ -135,8 +135,8 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	return nil
 }
 
-// countLosses notes in the lost run of s how many were lost in a row. Other runs that were in progress count, too:
-// which of them the operator was killed for, nothing tells.
+// countLosses notes in the lost run of s how many runs in a row were lost. Each run that was in progress counts,
+// since it is not known which of them got the operator killed.
 func (s *scope) countLosses() {
 	run := s.recorded
 	run.Losses = 1
@@ -149,8 +149,8 @@ func (s *scope) countLosses() {
 	}
 }
 
-// find puts a run of an earlier process into s, as if this one had made it. The
-// error wraps [runner.ErrNoRecord] unless everything agrees.
+// find puts an earlier process's run into s, as if this process had executed it. The error wraps
+// [runner.ErrNoRecord] if the run's files do not exist or do not match.
 func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t runstore.Ticket) error {
 	if t.Deleting != s.deleting || t.Check != (lost.Mode == status.ModeCheck) {
 		return fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
@@ -159,7 +159,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 	if err != nil {
 		return fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}
-	// Which Secrets the run has read, no one knows any more.
+	// It is no longer known which Secrets the run has read.
 	mask := redact.New()
 	mask.Withhold()
 	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, s.masker(mask))

@@ -24,16 +24,16 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// secrets are where the secret values of runs come from that are known before
-// they start; those of Secrets come through the API proxy.
+// secrets are the sources of secret values that are known before runs start. Values
+// of Secrets come through the API proxy instead.
 type secrets struct {
 	vault *vault.Vault
 	// paths are the files and directories with vault texts in them.
 	paths []string
-	// literals are the names in the content that are no secrets, whatever words
-	// they are made of.
+	// literals are the names in the content that are no secrets, even if they contain
+	// the value of one.
 	literals *literals
-	// unread says what could not be read the last time.
+	// unread is the last message about values that could not be read; nil for none.
 	unread atomic.Pointer[string]
 }
 
@@ -59,8 +59,8 @@ func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory st
 	return &secrets{vault: v, paths: slices.Compact(paths), literals: newLiterals(content.roots)}
 }
 
-// besidePlaybook is where a playbook has its variables: in its directory, which
-// is not looked through where it is everything that there is.
+// besidePlaybook returns the paths where a playbook may have its variables: its
+// directory. For a playbook in /, it returns the usual names there instead.
 func besidePlaybook(playbook string) []string {
 	dir := filepath.Dir(playbook)
 	if dir != "/" {
@@ -73,7 +73,7 @@ func besidePlaybook(playbook string) []string {
 	return paths
 }
 
-// newMasker knows what is secret to the run of s when it begins.
+// newMasker returns a masker for all secrets of the run of s that are known when it begins.
 func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	m := redact.New(s.key.Name, s.key.Namespace, r.gvk.Kind, r.gvk.Group, s.runID, string(s.object.GetUID()))
 	m.Add(ctx, credentials(r.cfg)...)
@@ -86,7 +86,7 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	if err := errors.Join(err, textErr); err != nil {
 		level, text := 0, err.Error()
 		if before := s.content.secrets.unread.Swap(&text); before != nil && *before == text {
-			level = 1 // it is said at the first run
+			level = 1 // logged at an earlier run
 		}
 		s.log.V(level).Info("Not all vault values can be read; those that cannot are not masked. "+
 			"Ansible cannot read them either, unless it gets a password that the operator has not", "error", text)
@@ -108,14 +108,14 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	return m
 }
 
-// ofSecret returns the values of a Secret, as the API proxy finds them in one.
+// ofSecret returns the values of a Secret, as the API proxy would find them.
 func ofSecret(object map[string]any) []string {
-	text, _ := json.Marshal(object) // which was JSON
+	text, _ := json.Marshal(object) // it was decoded from JSON
 	values, _ := objectbody.SecretValues("application/json", text)
 	return values
 }
 
-// secretsOf gets the values of Secrets that a run reads and writes.
+// secretsOf returns what takes the values of Secrets that a run reads and writes.
 func (r *reconciler) secretsOf(s *scope) proxy.Secrets {
 	if isChart(r.watch) {
 		return besideRecords{s.mask}
@@ -123,9 +123,9 @@ func (r *reconciler) secretsOf(s *scope) proxy.Secrets {
 	return s.mask
 }
 
-// besideRecords leaves out the records of Helm's releases, of which a run of a chart reads all
-// revisions: what is large cannot be searched for, and all that the run says would be withheld. The
-// program that runs charts shows no record; the values in one pass in the Secrets that it writes.
+// besideRecords leaves out the records of Helm's releases. A run of a chart reads all revisions of them,
+// and such large values cannot be searched for, so that everything that the run says would be withheld.
+// The program that runs charts shows no record. The values in a record also pass in the Secrets that it writes.
 type besideRecords struct{ *redact.Masker }
 
 // Add implements [proxy.Secrets].
@@ -133,13 +133,13 @@ func (m besideRecords) Add(ctx context.Context, values ...string) {
 	m.Masker.Add(ctx, slices.DeleteFunc(slices.Clone(values), isRecord)...)
 }
 
-// isRecord is true of what is compressed and encoded as Helm does it, and is no password by its size.
+// isRecord reports whether a value is compressed and encoded like Helm's records, and too large to be a password.
 func isRecord(value string) bool {
 	const gzipped = "H4sI" // the first bytes in base64
 	return len(value) > 16<<10 && strings.HasPrefix(value, gzipped)
 }
 
-// masker is what runs are masked with.
+// masker masks what a run says.
 type masker struct {
 	*redact.Masker
 	literals *literals
@@ -168,7 +168,7 @@ func (m masker) Name(name, place string) string {
 	return text
 }
 
-// credentials are the operator's own, as they are now: tokens in files change.
+// credentials returns the operator's current credentials. It reads them each time, since tokens in files change.
 func credentials(config *rest.Config) []string {
 	if config == nil {
 		return nil
@@ -185,8 +185,8 @@ func credentials(config *rest.Config) []string {
 	return found
 }
 
-// valuesAt appends the strings and numbers at and below a path. A list on the
-// way is each of its elements. Keys may hold dots themselves.
+// valuesAt appends the strings and numbers at and below a path. It follows the path
+// in each element of a list on the way. Keys may contain dots.
 func valuesAt(found []string, tree any, path []string) []string {
 	switch t := tree.(type) {
 	case []any:
@@ -205,7 +205,7 @@ func valuesAt(found []string, tree any, path []string) []string {
 		}
 	case nil, bool:
 	case float64:
-		if len(path) == 0 { // Ansible prints it without an exponent, or as Go does
+		if len(path) == 0 { // Ansible prints numbers without an exponent, or as Go does
 			found = append(found, strconv.FormatFloat(t, 'f', -1, 64), fmt.Sprint(t))
 		}
 	default:

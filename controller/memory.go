@@ -15,63 +15,65 @@ import (
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
-// memory is what the reconciler remembers of an object between reconciles. It
-// is used by the one reconcile of the object in progress.
+// memory is what the reconciler remembers of an object between reconciles. Only the
+// object's current reconcile uses it.
 type memory struct {
 	uid types.UID
-	// last is the object's last run, as recorded in its status when the
-	// process read it first, and as it took place since.
+	// last is the object's last run: the one that its status recorded when this process
+	// first read it, or a later one; nil if there is none.
 	last *status.Run
-	// firstSeen is the state of an object that was run before although its status records no run; nil if there is a record,
-	// or nothing tells of a run.
+	// firstSeen is the state of an object that was run before although its status records no run; nil if there is a
+	// record, or no sign of an earlier run.
 	firstSeen *firstSeen
-	// judged is the last run that was applied and not interrupted, as far as it is known.
+	// judged is the last known run that was not a check and was not interrupted; else nil.
 	judged *status.Run
-	// lost is the run that the status shows in progress and that this process does
-	// not make; nil if there is none.
+	// lost is the run that the status shows in progress although this process does
+	// not execute it; nil if there is none.
 	lost *status.Active
-	// left says which parts of the lost run, such as its Pod, were there at the last check; leftPause is the pause before the next.
+	// left names the parts of the lost run, such as its Pod, that the last check found; leftPause is the pause before the
+	// next check.
 	left      string
 	leftPause time.Duration
-	// unbegun is the ID of a run that this process has not started, since it does not know whether its start was recorded.
+	// unbegun is the ID of a run that this process did not start, not knowing whether the status records its start.
 	unbegun string
 	// unanswered counts such runs in a row.
 	unanswered int64
-	// unwritten is a run whose end could not be written yet.
+	// unwritten is the last run if its result could not be written yet; else nil.
 	unwritten *status.Run
-	// finalized is true once a finalizer run of this object was proved, or given up.
+	// finalized is true once a finalizer run of this object has succeeded or was given up.
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool
-	// nextLook is when to look again for what the object waits for, looks how the last went.
+	// nextLook is when to check again for what the object waits for; looks says how the last checks went.
 	nextLook time.Time
 	looks    looks
-	// asked is what the object was parked for last, unless a success has asked for
-	// nothing since; nil for nothing.
+	// asked is what the object was last parked for; nil if it was not, or if a later success
+	// did not park it again.
 	asked *asked
-	// finalizerAt is when the finalizers were patched last.
+	// finalizerAt is when the finalizers were last patched.
 	finalizerAt time.Time
-	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
+	// ownSpec is the generation that the last run made by changing its own object's spec; 0 for none.
 	ownSpec int64
-	// loops is how many runs in a row such changes, or those of other clients, have started, and nearEnd when the last run ended
-	// that may count there. otherNamespaceLoops counts those that changes of dependents in other namespaces have started.
+	// loops is how many runs in a row were started by such changes or by changes of other clients; nearEnd is when the last
+	// run that may count in loops ended. otherNamespaceLoops counts the runs started by changes of dependents in other
+	// namespaces.
 	loops, otherNamespaceLoops int
 	nearEnd                    time.Time
-	// blocked is how many ends in a row were not the role's.
+	// blocked is how many runs in a row have ended through no fault of the role.
 	blocked int64
-	// observed is the last generation that the status was brought to without a run.
+	// observed is the last generation that was written into the status without a run.
 	observed int64
-	// held is the run that the status says is held back; zero for none.
+	// held is the run that the status shows as held back; zero for none.
 	held heldRun
-	// refused is until when the status is not written of an object that is not run, because that
-	// was refused; zero if it was not.
+	// refused is set after the API server has refused a status outside of a run: until this time
+	// no such status is written; zero if none was refused.
 	refused time.Time
-	// notWatched are the lines of what the status says cannot be watched.
+	// notWatched holds the lines in the status about what cannot be watched.
 	notWatched string
 }
 
-// heldRun is a run that a pause holds back, or, with until, that waits for a maintenance
-// window, or, with stuck, for the reason that this says.
+// heldRun is a run that is held back: until a maintenance window opens if until is set, for the
+// reason in stuck if that is set, else by a pause.
 type heldRun struct {
 	cause      cause
 	generation int64
@@ -79,7 +81,8 @@ type heldRun struct {
 	stuck      string
 }
 
-// remember is the memory of an object, new if its UID is; stale is that of an earlier object with the name.
+// remember returns the memory of an object, creating it if the UID is new. stale is the memory of an earlier
+// object with the same name; nil if there is none.
 func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory) {
 	key := client.ObjectKeyFromObject(obj)
 	known := r.objects.get(key)
@@ -105,9 +108,9 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory)
 	return m, stale
 }
 
-// record is what the status of an object says of its runs. A status that the
-// operator does not write says nothing: who creates the object may have written
-// it.
+// record returns what an object's status says about its runs. It is empty if the
+// operator does not write the status, since the object's creator may have written
+// it then.
 func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
 	switch {
 	case !r.writesStatus():
@@ -119,9 +122,9 @@ func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
 	return status.Read(st)
 }
 
-// ranBefore reports whether an object has been run of which no run is recorded: by its
-// conditions, else by the finalizer that it got before its first run. Where there is neither,
-// it may have been.
+// ranBefore reports whether an object without a recorded run has been run before. It judges by the
+// conditions if the operator writes the status, else by the finalizer, which an object gets before its
+// first run. Without either, it assumes so.
 func (r *reconciler) ranBefore(obj *unstructured.Unstructured, record status.Record) bool {
 	switch {
 	case record.Last != nil:
@@ -134,15 +137,15 @@ func (r *reconciler) ranBefore(obj *unstructured.Unstructured, record status.Rec
 	return true
 }
 
-// firstSeenOf is the state of an object that was run before without a record. It is not known which request to reconcile
-// was handled last: it is taken for the one that the object bears.
+// firstSeenOf returns the state of an object that was run before without a record. The last request for a run counts as
+// handled, since it is not known which request was handled last.
 func (r *reconciler) firstSeenOf(obj *unstructured.Unstructured, record status.Record) *firstSeen {
 	set, _ := r.settingsOf(obj)
 	return &firstSeen{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
 }
 
-// firstSeen is the state in which this process found an object that was run before, and whose status records no run.
-// generation is that of the last run, if it is known.
+// firstSeen is the state in which this process found an object that was run before and whose status records no run.
+// generation is that of the last run if it is known, else that of the object.
 type firstSeen struct {
 	generation int64
 	requested  string
@@ -150,8 +153,9 @@ type firstSeen struct {
 	result status.Result
 }
 
-// unrecorded is the cause of the run of an object of which none is recorded. One that was
-// run before is run to be safe, and not before what has changed since the operator started.
+// unrecorded returns the cause of a run of an object without a recorded run. An object that was
+// run before is run again to be safe, with a cause of lower priority unless something has changed
+// since the operator found it.
 func (s situation) unrecorded() cause {
 	switch met := s.firstSeen; {
 	case met == nil:
@@ -166,9 +170,8 @@ func (s situation) unrecorded() cause {
 	return causeRestart
 }
 
-// recall takes over what is recorded of an object's runs. A run that seems to end in the future was
-// recorded by a clock that was ahead: it counts as one that ends now, or what is due after it would wait for
-// that clock's time.
+// recall restores the memory from an object's record. If a run's end is in the future, the clock that
+// recorded it was ahead: the run counts as ending now, or the next run would wait until that time.
 func (m *memory) recall(record status.Record, now time.Time) {
 	if record.Last != nil {
 		m.last = record.Last
@@ -196,15 +199,15 @@ func (m *memory) recall(record status.Record, now time.Time) {
 	}
 }
 
-// judge takes over a run as the last one that was applied and not interrupted, if it was.
+// judge sets judged to run, unless run was interrupted or a check.
 func (m *memory) judge(run *status.Run) {
 	if run.Result != status.Interrupted && run.Mode != status.ModeCheck {
 		m.judged = run
 	}
 }
 
-// forget drops what is kept of an object that is not in view any more. Its
-// directories go only if it is really gone: it may just have left the selector.
+// forget drops the state of an object that the cache no longer has. It removes the object's
+// directories only if the object is really gone, not if it merely left the selector.
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
@@ -225,7 +228,8 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	obj := r.newObject()
 	err := r.live.Get(ctx, key, obj)
 	gone := apierrors.IsNotFound(err) || err == nil && obj.GetUID() != m.uid
-	// With a namespace go its permissions: its directories stay, until they are too old or another process finds them.
+	// A deleted namespace takes its permissions along, so that reads are forbidden. The directories stay then, until they are
+	// too old or another process finds them.
 	if err != nil && !gone && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("look whether the object is gone: %w", err)
 	}
@@ -244,14 +248,14 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	return nil
 }
 
-// settle leaves a run that has ended to retention.
+// settle hands the directory of an ended run over to retention.
 func (r *reconciler) settle(s *scope, run string) {
 	r.forgetRun(run, s.uid())
 	r.store.Finish(s.uid(), run, s.settings.retention())
 }
 
-// forgetMetrics removes the metrics of an object that no watch of the version knows. It comes
-// after the memory is gone: of two watches that forget the object at once, the last one removes them.
+// forgetMetrics removes the metrics of an object that no watch of the version knows. Call it after
+// dropping the memory, so that of two watches that forget the object at once the last one removes them.
 func (r *reconciler) forgetMetrics(key types.NamespacedName) {
 	if !r.knownElsewhere(key) {
 		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)

@@ -10,14 +10,14 @@ import (
 )
 
 // namedFiles decides which of the files that a role or playbook names literally are
-// inputs of its runs.
+// inputs.
 type namedFiles struct {
-	// without are the patterns of the watch: those after "-" leave files out.
+	// without are the patterns of the watch; those that begin with "-" leave files out.
 	without []string
-	// within are directories that count whole.
+	// within are directories that count as a whole, so that their files need not count again.
 	within []string
-	// mayWrite tells whether the operator may write a file or put another one in its
-	// place. What a run may write itself must not start the next run.
+	// mayWrite reports whether the operator may write or replace a file. What a run may
+	// write itself must not start the next run.
 	mayWrite func(path string) bool
 }
 
@@ -36,8 +36,8 @@ func (n namedFiles) counts(path string) bool {
 	return !isOfThePlace(path) && !n.mayWrite(path)
 }
 
-// isOfThePlace are files that say where the operator runs, that change by themselves, or
-// that are for a while only: a restart must not run every object.
+// isOfThePlace reports whether a file describes the place where the operator runs, changes by
+// itself, or is temporary. Such files do not count, since a restart must not run every object.
 func isOfThePlace(path string) bool {
 	switch path {
 	case "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id", "/etc/mtab":
@@ -47,7 +47,7 @@ func isOfThePlace(path string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path+"/", dir) })
 }
 
-// mayWrite tells whether this process may write a file, or make or replace it.
+// mayWrite reports whether this process may write, create or replace a file.
 func mayWrite(path string) bool {
 	err := unix.Access(path, unix.W_OK)
 	for errors.Is(err, unix.ENOENT) && path != "/" {

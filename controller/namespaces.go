@@ -24,9 +24,9 @@ import (
 )
 
 var (
-	// errDenied is that the operator may not do what serving a kind takes.
+	// errDenied says that the operator lacks a permission for serving a kind.
 	errDenied = errors.New("no permission")
-	// errPartly is that a kind is served, but not in all namespaces.
+	// errPartly says that a kind is served, but not in all namespaces.
 	errPartly = errors.New("not in all namespaces")
 )
 
@@ -35,13 +35,13 @@ type getter interface {
 	Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error
 }
 
-// caches have the objects of a kind: one those of all namespaces, or one those of each, as a cache of
-// several is in step only when each of them can be read.
+// caches are the caches of a kind: either one for all namespaces, or one per namespace. A cache for
+// several namespaces would be in sync only when each of them can be read.
 type caches struct {
-	of sync.Map // of a namespace, or NamespaceAll, to its cache.Cache
+	of sync.Map // from a namespace, or NamespaceAll, to its cache.Cache
 }
 
-// Get reads an object. In a namespace that is not served there is none.
+// Get reads an object. It finds none in a namespace that is not served.
 func (c *caches) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	for _, ns := range []string{key.Namespace, metav1.NamespaceAll} {
 		if is, has := c.of.Load(ns); has {
@@ -51,13 +51,14 @@ func (c *caches) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return apierrors.NewNotFound(schema.GroupResource{Group: obj.GetObjectKind().GroupVersionKind().Group}, key.Name)
 }
 
-// reach is where a kind may be served, and why it may not elsewhere.
+// reach says where a kind may be served: in has the namespaces, or NamespaceAll; out has the
+// others, with the reason why the kind is not served there.
 type reach struct {
 	in  []string
 	out map[string]error
 }
 
-// why says why the kind is not served in some namespaces, each reason once.
+// why returns the reasons why the kind is not served in some namespaces, without duplicates.
 func (w reach) why() string {
 	var all []string
 	for err := range maps.Values(w.out) {
@@ -67,7 +68,7 @@ func (w reach) why() string {
 	return strings.Join(slices.Compact(all), "; ")
 }
 
-// missing is an error while the kind is not served in some namespaces.
+// missing returns an error if the kind is not served in some namespaces; else nil.
 func (w reach) missing() error {
 	if len(w.out) == 0 {
 		return nil
@@ -75,7 +76,7 @@ func (w reach) missing() error {
 	return fmt.Errorf("%w: %s", errPartly, w.why())
 }
 
-// reach asks where the kind may be served. It is an error if that is nowhere.
+// reach asks the API server where the kind may be served. It returns an error if that is nowhere.
 func (k *kind) reach(ctx context.Context, c client.Client, res resource) (reach, error) {
 	namespaces := k.opts.Namespaces
 	if len(namespaces) == 0 || !res.namespaced {
@@ -98,7 +99,7 @@ func (k *kind) reach(ctx context.Context, c client.Client, res resource) (reach,
 	return where, nil
 }
 
-// may asks for all that serving the kind in a namespace takes.
+// may returns an error unless the operator has all permissions to serve the kind in a namespace.
 func (k *kind) may(ctx context.Context, c client.Client, res resource, namespace string) error {
 	if err := k.mayServe(ctx, c, res, namespace); err != nil {
 		return err
@@ -106,27 +107,27 @@ func (k *kind) may(ctx context.Context, c client.Client, res resource, namespace
 	return k.mayRefer(ctx, c, namespace)
 }
 
-// service is a kind that is served.
+// service is a kind while it is served.
 type service struct {
 	*kind
 	r     *reconciler
 	ctl   ctrl.Controller
 	kinds *caches
-	// part runs a function until the service ends, which it does when one of them returns.
+	// part runs a function as a part of the service. The service ends when any part returns.
 	part func(run func(context.Context) error)
-	// following ends after the last run: until then, runs hear of their objects' deletion and cancel, also while the
-	// kind or its shard is handed over.
+	// following ends after the last run. Until then, runs are told when their objects are deleted or cancel the run, even
+	// while the kind or its shard is handed over.
 	following context.Context
 }
 
-// firstLists is how many first lists of objects are read at a time: the API server need not send the objects of forty kinds at
-// once, or of eight shards of five. One that takes longer than firstListLimit holds up no other.
+// firstLists is how many initial lists are read at a time, so that the API server does not have to send the objects of forty
+// kinds, or of eight shards of five kinds, at once. A list that takes longer than firstListLimit does not delay the others.
 const (
 	firstLists     = 4
 	firstListLimit = time.Minute
 )
 
-// begin has the objects in a namespace reconciled as soon as it is the turn of their first list.
+// begin starts the cache of a namespace, as soon as it is the turn of its initial list, and has its objects reconciled.
 func (s *service) begin(ctx context.Context, namespace string) error {
 	failed, fails := context.WithCancel(ctx)
 	is, err := s.newCache(s.r.res, namespace, fails)
@@ -162,8 +163,8 @@ func (s *service) begin(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// spread has the kind served in all namespaces: in those where it may be, and then in each of the others when it may.
-// It ends no run: what is served goes on.
+// spread serves the kind first in the namespaces where it may be served, and in each of the others as soon as it may be.
+// It does not interrupt the service in the first ones.
 func (s *service) spread(ctx context.Context, where reach) error {
 	for _, ns := range where.in {
 		if err := s.follow(ctx, ns); err != nil {
@@ -192,8 +193,9 @@ func (s *service) spread(ctx context.Context, where reach) error {
 	}
 }
 
-// state says in which namespaces the kind is not served: where it may not be, and where the operator may not see the objects any
-// more, or cannot ask, after the API server has refused a list or watch. It is errNotSeen if that is everywhere.
+// state returns an error about the namespaces in which the kind is not served: those where it may not be served, and, after
+// the API server has refused a list or watch, those whose objects the operator can no longer read. It is errNotSeen if
+// these are all namespaces, and nil if there are none.
 func (s *service) state(ctx context.Context, where reach) error {
 	is := reach{out: maps.Clone(where.out)}
 	if s.refused.Swap(false) {
@@ -214,7 +216,7 @@ func (s *service) state(ctx context.Context, where reach) error {
 	return is.missing()
 }
 
-// lists asks the API server for an object in a namespace: a permission to see them is not enough where none can be converted.
+// lists tries to list objects in a namespace. The permission is not enough if, for example, the objects cannot be converted.
 func (s *service) lists(ctx context.Context, namespace string) error {
 	one := &unstructured.UnstructuredList{}
 	one.SetGroupVersionKind(s.watch.GVK.GroupVersion().WithKind(s.watch.GVK.Kind + "List"))
@@ -224,8 +226,9 @@ func (s *service) lists(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// listFails is called when a list or a watch of the kind's objects has failed, which is tried again. Before the first list
-// that is why the kind is not served. Later a refusal is looked into, and an error of the API server's own, since nothing else tells of it.
+// listFails is called when a list or watch of the kind's objects has failed; it is retried. Before the initial list, the
+// failure is reported as the reason why the kind is not served. Later, a refusal or an internal error of the API server
+// makes state check the namespaces, since nothing else would notice.
 func (k *kind) listFails(ctx context.Context, r *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	k.mu.Lock()
@@ -240,7 +243,7 @@ func (k *kind) listFails(ctx context.Context, r *toolscache.Reflector, err error
 	}
 }
 
-// settle notes that the kind is served in namespaces.
+// settle reports that the kind is served in namespaces, and starts their sweep.
 func (s *service) settle(where reach, namespaces ...string) {
 	s.report(where.missing())
 	s.part(func(ctx context.Context) error {
@@ -250,7 +253,7 @@ func (s *service) settle(where reach, namespaces ...string) {
 	})
 }
 
-// join has the kind served in a namespace, if it may be now. The error says why it is not.
+// join serves the kind in a namespace if it may be served there by now. The error says why it is not served.
 func (s *service) join(ctx context.Context, namespace string) error {
 	if err := s.may(ctx, s.r.client, s.r.res, namespace); err != nil {
 		return err
@@ -265,7 +268,7 @@ func (s *service) join(ctx context.Context, namespace string) error {
 	return s.follow(patience, namespace)
 }
 
-// follow waits for the first list of the objects in a namespace, until patience ends, and has runs follow them.
+// follow waits for the initial list of a namespace, until patience ends, and has runs notified of changes of their objects.
 func (s *service) follow(patience context.Context, namespace string) error {
 	found, _ := s.kinds.of.Load(namespace)
 	is := found.(cache.Cache)
@@ -282,7 +285,7 @@ func (s *service) follow(patience context.Context, namespace string) error {
 	return nil
 }
 
-// newCache has the objects of one namespace, or of all. fails is called when their list or watch has.
+// newCache returns a cache for one namespace, or for all. It calls fails when a list or watch has failed.
 func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cache, error) {
 	opts := cache.Options{
 		HTTPClient: k.http,
@@ -295,8 +298,8 @@ func (k *kind) newCache(res resource, namespace string, fails func()) (cache.Cac
 		DefaultTransform: trim(k.watch.GVK, ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
-		// With a finalizer, an object that ceases to match has to stay in view:
-		// it may be deleted later, and waits for us then.
+		// With a finalizer, an object has to stay in the cache even when it no longer
+		// matches: it may be deleted later, and waits for the operator then.
 		opts.DefaultLabelSelector = k.watchers.claims[k.claimIndex].Selector
 	}
 	if namespace != metav1.NamespaceAll {

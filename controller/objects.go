@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
-// objects is what a reconciler knows of the objects of its kind beside the cache.
+// objects is what a reconciler knows of its objects beyond the cache.
 // It is safe for concurrent use.
 type objects struct {
 	mu    sync.Mutex
@@ -25,28 +25,28 @@ type objects struct {
 // entry is what is known of one object. An empty one is dropped.
 type entry struct {
 	memory *memory
-	// dependentChanged says which dependent another client changed first since the last run
-	// began; empty for none. changedInOtherNamespace says the same of dependents in other namespaces.
+	// dependentChanged describes the first change of a dependent by another client since the last run
+	// began; empty for none. changedInOtherNamespace does the same for dependents in other namespaces.
 	dependentChanged, changedInOtherNamespace string
-	// run is the one in progress.
+	// run is the run in progress; nil if there is none.
 	run *activeRun
 	// due is when the next reconcile is due, which may be in the future; zero if that
 	// is not known.
 	due time.Time
-	// deleted is when the deletion began of an object that waits for a finalizer.
+	// deleted is when the object's deletion began, if it waits for a finalizer; else zero.
 	deleted time.Time
-	// waits is the run that is due and has to wait; zero if none does.
+	// waiting is a run that is due and has to wait; zero if there is none.
 	waiting waitingRun
-	// drifted is true if the object's last run was a check that has found changes, failed if it has failed.
+	// drifted is true if the object's last run was a check that found changes; failed is true if the last run failed.
 	drifted, failed bool
-	// elsewhere is true if the object matches the selector, and another watch runs it.
+	// elsewhere is true if the object matches the selector but another watch runs it.
 	elsewhere bool
-	// listed is true if the object was there when the operator began to serve its kind.
+	// listed is true if the object existed when the operator began to serve its kind.
 	listed bool
 }
 
-// seen forgets the changes of dependents, which the run sees that begins, and says which there were: near ones, or only such in
-// other namespaces.
+// seen clears the changes of dependents, since the run that begins sees them. It reports whether there were changes in the
+// object's own namespace, or else only in other namespaces.
 func (e *entry) seen() (changed, otherNamespace bool) {
 	changed, otherNamespace = e.dependentChanged != "", e.dependentChanged == "" && e.changedInOtherNamespace != ""
 	e.dependentChanged, e.changedInOtherNamespace = "", ""
@@ -55,7 +55,7 @@ func (e *entry) seen() (changed, otherNamespace bool) {
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
 
-// with calls do, under the lock, with the entry of an object.
+// with calls do with the entry of an object, under the lock.
 func (o *objects) with(key types.NamespacedName, do func(e *entry)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,21 +71,20 @@ func (o *objects) with(key types.NamespacedName, do func(e *entry)) {
 	}
 }
 
-// get is a copy of the entry of an object.
+// get returns a copy of an object's entry.
 func (o *objects) get(key types.NamespacedName) (found entry) {
 	o.with(key, func(e *entry) { found = *e })
 	return found
 }
 
-// ended notes how the object's last run has ended, if it has. One that was interrupted says nothing.
+// ended notes how the object's last run ended; nil for none. An interrupted run changes nothing.
 func (e *entry) ended(run *status.Run) {
 	if run != nil && run.Result != status.Interrupted {
 		e.drifted, e.failed = run.Drifted, run.Result == status.Failed
 	}
 }
 
-// start has the objects reconciled that were touched before there was a queue, and
-// those that are touched from now on.
+// start sets the queue, and queues the objects whose dependents changed before there was one.
 func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,10 +96,9 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 	}
 }
 
-// noteDependentChange queues an object after another client has changed one of its dependents, as
-// why says, which is not empty.
-// It is false, and nothing happens, if uid is that of an earlier object with the
-// name; it is empty where the dependent does not say it.
+// noteDependentChange queues an object after another client has changed one of its dependents. why
+// describes the change and is not empty. uid is the UID that the dependent names as its owner's; empty if it
+// names none. If uid belongs to an earlier object with the same name, nothing happens and ok is false.
 func (o *objects) noteDependentChange(key types.NamespacedName, uid types.UID, why string, otherNamespace bool, now time.Time) (ok bool) {
 	o.with(key, func(e *entry) {
 		if ok = e.memory == nil || uid == "" || e.memory.uid == uid; !ok {
@@ -119,7 +117,7 @@ func (o *objects) noteDependentChange(key types.NamespacedName, uid types.UID, w
 	return ok
 }
 
-// enqueue has an object reconciled.
+// enqueue queues an object for a reconcile.
 func (o *objects) enqueue(key types.NamespacedName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,8 +126,7 @@ func (o *objects) enqueue(key types.NamespacedName) {
 	}
 }
 
-// queueAll has all objects looked at that were looked at before, also those that another
-// watch runs.
+// queueAll queues all objects that were reconciled before, also those that another watch runs.
 func (o *objects) queueAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,8 +140,7 @@ func (o *objects) queueAll() {
 	}
 }
 
-// lookAt has the objects looked at that were looked at before and that something starts;
-// they are due at a time.
+// lookAt queues the objects in s that were reconciled before, as due at a time.
 func (o *objects) lookAt(s started, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +154,7 @@ func (o *objects) lookAt(s started, at time.Time) {
 	}
 }
 
-// mark notes that the object is due at a time, if it is not due before.
+// mark notes that the object is due at a time, unless it is due earlier.
 func (o *objects) mark(key types.NamespacedName, at time.Time) {
 	o.with(key, func(e *entry) { e.mark(at) })
 }
@@ -169,8 +165,8 @@ func (e *entry) mark(at time.Time) {
 	}
 }
 
-// take is called when the object is looked at: it returns since when that was
-// due, now if that is not known.
+// take is called at the start of a reconcile: it returns since when the reconcile was due; now if
+// that is not known.
 func (o *objects) take(key types.NamespacedName, now time.Time) (since time.Time) {
 	o.with(key, func(e *entry) { since, e.due = e.due, time.Time{} })
 	if since.IsZero() || since.After(now) {
@@ -179,12 +175,12 @@ func (o *objects) take(key types.NamespacedName, now time.Time) (since time.Time
 	return since
 }
 
-// setDeleted notes since when an object waits for its finalizer; zero if it does not.
+// setDeleted notes since when a deleted object waits for its finalizer; zero if it does not wait.
 func (o *objects) setDeleted(key types.NamespacedName, since time.Time) {
 	o.with(key, func(e *entry) { e.deleted = since })
 }
 
-// setPodless notes whether the run of an object waits for its Pod.
+// setPodless notes whether the object's run waits for its Pod.
 func (o *objects) setPodless(key types.NamespacedName, is bool, now time.Time) {
 	o.with(key, func(e *entry) {
 		switch {
@@ -197,7 +193,7 @@ func (o *objects) setPodless(key types.NamespacedName, is bool, now time.Time) {
 	})
 }
 
-// oldest are the ages that metrics show.
+// oldest returns the ages and counts that metrics show.
 func (o *objects) oldest(now time.Time) metrics.Ages {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,33 +21,33 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// causeOnce is never in a status.
+// causeOnce is the cause of [RunOnce]'s runs. No status records it.
 const causeOnce cause = "once"
 
-// Once is the run that [RunOnce] has made.
+// Once is the result of [RunOnce].
 type Once struct {
 	status.Run
-	// ExitCode is that of ansible-runner; -1 where that is not known.
+	// ExitCode is ansible-runner's exit code; -1 if it is not known.
 	ExitCode int
 	// Dir is the private data directory of the run.
 	Dir string
 }
 
-// OnceOptions say which run [RunOnce] makes.
+// OnceOptions say which run [RunOnce] executes.
 type OnceOptions struct {
-	// Deleting makes the run for the object's deletion. The watch needs a finalizer.
+	// Deleting executes the finalizer run. The watch needs a finalizer.
 	Deleting bool
-	// Check makes a run that changes nothing, also where the watch and the object say
+	// Check executes a run that changes nothing, even if the watch and the object say
 	// otherwise.
 	Check bool
-	// Timeout is the limit of the run; 0 for the watch's.
+	// Timeout is the run's time limit; 0 for the limit of the watch and the object.
 	Timeout time.Duration
 }
 
-// RunOnce makes one run of obj by the watch, as the operator would. It writes nothing to
-// the object. What the run creates gets an owner reference if obj has a UID, which has to
-// be that of the object in the cluster. An error means that there was no run. obj is not
-// changed.
+// RunOnce executes one run of the watch for obj, as the operator would. It writes nothing to
+// the object in the cluster. What the run creates gets an owner reference if obj has a UID,
+// which has to be the UID of the object in the cluster. An error means that there was no run.
+// RunOnce does not change obj.
 func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Options, obj *unstructured.Unstructured, how OnceOptions) (Once, error) {
 	log, deleting := logr.FromContextOrDiscard(ctx), how.Deleting
 	if deleting && w.Finalizer == nil {

@@ -20,47 +20,48 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// Runner makes one run and returns when nothing of it is left.
+// Runner executes runs.
 type Runner interface {
+	// Run executes one run and returns when nothing of it is left.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
-	// Recover returns what Run would have, for a run whose operator did not
-	// live to see its end; [runner.ErrNoRecord] if that is not known.
+	// Recover returns what Run would have returned, for a run whose operator
+	// process died before its end; [runner.ErrNoRecord] if that is not known.
 	Recover(ctx context.Context, dir, id string, mask runner.Masker) (runner.Result, error)
-	// Reap ends what is left on this machine of a run of another process.
+	// Reap ends what is left on this machine of another process's run.
 	Reap(id string) error
 }
 
-// Options says what is watched and how runs are made. Durations of zero mean
-// what the flag of the same name says about zero.
+// Options says what is watched and how runs are executed. A duration of zero
+// means what the flag of the same name says about zero.
 type Options struct {
 	Watches []watches.Watch
-	// Content is the copy of the content from which runs are made; nil for what lies there.
+	// Content is the copy of the content that runs use; nil for the original files.
 	Content *contentcopy.Copy
 	Runner  Runner
 	Proxy   *proxy.Proxy
-	// Handlers are the Go code that watches may name.
+	// Handlers are the handlers in Go that watches may name.
 	Handlers map[string]Handler
-	// InjectOwnerRef marks what runs create as their objects', and watches it.
+	// InjectOwnerRef sets owner marks on what runs create, and watches these dependents.
 	InjectOwnerRef bool
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
-	// Leads is nil if there are no other replicas; else it says until when this
-	// one proves that it leads, with a monotonic clock reading. No run begins
-	// after that. That nothing is written then is for the manager's client to see to.
+	// Leads is nil if there are no other replicas; else it returns the time, with a
+	// monotonic clock reading, until which this replica is certain to lead. No run begins
+	// after that time. The manager's client has to prevent writes after it.
 	Leads func() time.Time
-	// Sharded is true if the objects are shared with other replicas that lead, too: what is
-	// served is what [Set.Hold] says.
+	// Sharded is true if several replicas lead, each for some shards: then [Set.Hold] says
+	// which objects are served.
 	Sharded bool
-	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
-	// objects, and ArtifactsMaxAge how old they may become where the watch does
-	// not say: 0 keeps none, less than 0 is no limit.
+	// ArtifactsMaxBytes is how many bytes of the disk ended runs of all objects may
+	// occupy together. ArtifactsMaxAge is how old they may become, unless the watch
+	// says otherwise. For both, 0 keeps none, and less than 0 is no limit.
 	ArtifactsMaxBytes int64
 	ArtifactsMaxAge   time.Duration
-	// RunMaxBytes is how much a run may take before it is stopped; 0 is no limit.
+	// RunMaxBytes is how many bytes a run may write before it is stopped; 0 is no limit.
 	RunMaxBytes int64
-	// MaxConcurrentRuns is how many runs there are at a time, over all kinds; 0 is no limit
-	// but those of the kinds.
+	// MaxConcurrentRuns is how many runs of all kinds there may be at a time; 0 leaves only
+	// the limits of the kinds.
 	MaxConcurrentRuns int
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
@@ -72,59 +73,59 @@ type Options struct {
 	// RetryMin and RetryMax bound the time after which a failed run is
 	// repeated: it doubles with each failure in a row.
 	RetryMin, RetryMax time.Duration
-	// ProgressInterval is the least time between two writes of a run's
+	// ProgressInterval is the shortest time between two writes of a run's
 	// progress into the status; 0 writes none.
 	ProgressInterval time.Duration
-	// GracefulShutdown is how long the manager waits at its end. Runs may use
-	// all of it but what stopping them and recording the end needs.
+	// GracefulShutdown is how long the manager waits for runs when it stops. Runs may
+	// use it except for the time that ending and recording them takes.
 	GracefulShutdown time.Duration
-	// KindPollInterval is how often a kind is looked for; 0 means 10 s.
+	// KindPollInterval is how often the API server is asked for a kind; 0 means 10 s.
 	KindPollInterval time.Duration
 
 	// History records the runs; it may be nil.
 	History *history.Recorder
-	// Versions tells the versions of Ansible, the same for as long as the process lives. It
-	// may take seconds the first time. Nil: they do not count.
+	// Versions returns the versions of Ansible, which do not change while the process lives.
+	// The first call may take seconds. If it is nil, versions do not count as inputs.
 	Versions func(ctx context.Context) (runner.Versions, error)
 
-	// AnsibleArgs, Inventory and SkipFacts go into every run.
+	// AnsibleArgs, Inventory and SkipFacts apply to every run.
 	AnsibleArgs string
 	Inventory   string
 	SkipFacts   bool
-	// RolesPath and CollectionsPath are the directories that Ansible searches;
-	// their content is part of what makes a run worth repeating.
+	// RolesPath and CollectionsPath are the directories that Ansible searches.
+	// Their files are inputs.
 	RolesPath, CollectionsPath []string
 
 	LogEvents eventlog.Level
-	// LogLines has one line for each task that has ended in the log, and no blocks of text.
+	// LogLines logs one line for each ended task instead of blocks of text.
 	LogLines bool
-	// LogVerbosity above 0 logs the raw output of tasks, as the verbosity
-	// annotation of an object does that is trusted (ANSIBLE_VERBOSITY).
+	// LogVerbosity above 0 logs the raw output of tasks, like a trusted
+	// verbosity annotation of an object (ANSIBLE_VERBOSITY).
 	LogVerbosity int
 	// EventOut receives the task blocks of the log; it is shared by all runs.
 	EventOut  io.Writer
 	DebugLogs bool
-	// Follow, if not nil, is called when a run starts, and returns what is told of it.
-	// The ends of those runs are not logged.
+	// Follow, if not nil, is called when a run starts, and returns the run's follower; nil for
+	// none. If there is a follower, the run's end is not logged.
 	Follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) Follower
 	Metrics *metrics.Recorder
-	// Metric changes a metric of a role's; nil keeps none. The request is as the API
-	// proxy got it. Errors are answered as those of [proxy.Calls] are.
+	// Metric changes one of the roles' metrics; nil keeps none. request is the body that
+	// the API proxy got. Errors are answered like those of [proxy.Calls].
 	Metric func(request []byte) error
 
 	// readProgram reads the digest of the program at most once.
 	readProgram func() (string, error)
-	// limitsRoot is below which the limits of the container are found; empty is "/". Tests set it.
+	// limitsRoot is the directory below which the container's limits are found; empty is "/". Tests set it.
 	limitsRoot string
 }
 
-// Follower is told of one run, from one goroutine. What it is told is masked.
+// Follower gets the events and the end of one run, masked, from one goroutine.
 type Follower interface {
 	Event(e jobevent.Event)
 	End(run status.Run)
 }
 
-// Reasons for which a run is cut short: context.Cause of its context.
+// Reasons why a run is cut short: the context.Cause of its context.
 var (
 	// ErrShutdown: the operator stops and the time for running runs is over.
 	ErrShutdown = errors.New("the operator shuts down")
@@ -134,12 +135,13 @@ var (
 	ErrKindGone = errors.New("the kind is no longer installed")
 	// errReplaced: the watch of the kind was changed or removed. Its runs go on to their end.
 	errReplaced = errors.New("the watch was changed or removed")
-	// ErrObjectDeleted: the object is being deleted, and this is not the run
-	// that it waits for.
+	// ErrObjectDeleted: the object is being deleted, and this is not its
+	// finalizer run.
 	ErrObjectDeleted = errors.New("the object is being deleted")
 	// ErrObjectGone: the object is gone, or another one has its name.
 	ErrObjectGone = errors.New("the object is gone")
-	// ErrObjectChanged: the object is changed, and the watch says onChange: restart.
+	// ErrObjectChanged: the object has changed, and the watch says onChange: restart;
+	// or it changed between the decision and the start.
 	ErrObjectChanged = errors.New("the object was changed")
 	// ErrCancelled: the annotation cancel of the object names the run.
 	ErrCancelled = errors.New("it was cancelled: the annotation " + ownPrefix + "cancel names this run")

@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// endedRun is the record of the run of s, whether it took place or not.
+// endedRun returns the record of the run of s, whether or not it took place.
 func (r *reconciler) endedRun(s *scope) status.Run {
 	run := status.Run{
 		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Mode: s.plan.mode(), Generation: s.active.Generation,
@@ -65,9 +65,9 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	return run
 }
 
-// handled is the last request for a run that has been answered when the run of s
-// ends. What was asked for since a run of an earlier process began is not known to
-// be: it gets a run of its own.
+// handled returns the last request for a run that the run of s has answered. If an
+// earlier process began the run, it is not known whether the current request was made
+// before that, so the request gets another run.
 func (s *scope) handled() string {
 	if s.earlier && s.memory.last != nil {
 		return s.memory.last.Handled
@@ -78,23 +78,23 @@ func (s *scope) handled() string {
 	return s.settings.requested
 }
 
-// withheldBecause begins the warning that says why all that there is of a run's
-// text is [redact.Replacement].
+// withheldBecause begins the warning that says why [redact.Replacement] stands in place
+// of all text of a run.
 const withheldBecause = "what the run has said is withheld: "
 
-// survivorsLeft begins the warning that says which processes of a run are left.
+// survivorsLeft begins the warning about the processes of a run that are left.
 const survivorsLeft = "processes of the run are left that cannot be killed; look what they wait for, such as a file system that does not answer, " +
 	"or restart the node: "
 
-// survivorsUnseen begins the warning that it is not known whether there are such.
+// survivorsUnseen begins the warning that it is not known whether processes are left.
 const survivorsUnseen = "processes of the run may be left; raise the limit of open files, or run less at a time: "
 
-// notRun fills in a run that did not take place or was cut short, or has left processes.
+// notRun fills in the record of a run that ended with s.err: it did not take place, was cut short, or left processes.
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
 	case errors.Is(s.err, runner.ErrNoTurn) && errors.Is(s.err, ErrTimeout) && r.watch.Executor == watches.ExecutorJob:
-		// Its turn had come, and the cluster has not begun its Pod in all that time.
+		// It was the run's turn, but the cluster did not begin its Pod within the timeout.
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
 	case errors.Is(s.err, runner.ErrNoTurn) && !errors.Is(s.err, ErrCancelled):
@@ -102,10 +102,10 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
 		tookTooMuch(s, run, said)
 	case errors.Is(s.err, runner.ErrServerCut):
-		// It is no sign of what this run does, and is not counted as one.
+		// This says nothing about the run itself, so it does not count against the run.
 		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
-		// Most likely it is the run, with the memory that it takes.
+		// Most likely the run itself is the cause, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
 		run.Message = short(said + "; the run before it ended so, too: " + whyCutAgain(s.err))
 		run.Counts = countsOf(s.result.Summary)
@@ -143,14 +143,14 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
 		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it exists")
 	case errors.Is(s.err, runner.ErrSurvivors), errors.Is(s.err, runner.ErrUnseen):
-		r.judged(s, run) // it has come to its end
+		r.judged(s, run) // the run itself came to its end
 	default:
 		run.Result, run.Reason = status.Failed, whyNotMade(s.err)
 		run.Message = short("Unable to run reconciliation: " + said)
 	}
 }
 
-// whyNotMade is the reason of a run that was not made.
+// whyNotMade returns the reason for a run that was not made.
 func whyNotMade(err error) string {
 	switch {
 	case errors.Is(err, runner.ErrNotRunnable):
@@ -161,14 +161,14 @@ func whyNotMade(err error) string {
 	return status.ReasonNotRun
 }
 
-// wasInterrupted fills in a run that is repeated without having failed.
+// wasInterrupted fills in the record of a run that is repeated without having failed.
 func wasInterrupted(s *scope, run *status.Run, reason, said string) {
 	run.Result, run.Reason = status.Interrupted, reason
 	run.Message = short(fmt.Sprintf("Run %s was interrupted: %s", shortID(s.runID), said)) + "; it is repeated"
 	run.Counts = countsOf(s.result.Summary)
 }
 
-// tookTooMuch fills in a run that was stopped for its memory or processes.
+// tookTooMuch fills in the record of a run that was stopped for its memory or number of processes.
 func tookTooMuch(s *scope, run *status.Run, said string) {
 	run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
 	remedy := "raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"
@@ -185,8 +185,8 @@ func tookTooMuch(s *scope, run *status.Run, said string) {
 	run.FailedTask = taskAt(s)
 }
 
-// cutBefore reports whether the last run, of the same inputs, ended with a helper
-// process that was killed, too.
+// cutBefore reports whether the previous run, with the same inputs, also ended because a
+// helper process was killed.
 func (s *scope) cutBefore() bool {
 	last := s.memory.last
 	return last != nil && last.Fingerprint == s.fingerprint &&
@@ -199,7 +199,7 @@ func (s *scope) disruptedBefore() bool {
 	return last != nil && last.Fingerprint == s.fingerprint && (last.Disrupted() || last.Result == status.Failed)
 }
 
-// whyCutAgain is the likely cause of a run that was cut like the one before it.
+// whyCutAgain returns the likely cause if a run was cut like the one before it.
 func whyCutAgain(err error) string {
 	if errors.Is(err, runner.ErrPodEnded) {
 		return "its last task may have ended it"
@@ -207,7 +207,7 @@ func whyCutAgain(err error) string {
 	return "it probably needs more memory than the container has"
 }
 
-// noSpace is the message of a run that a full disk has hindered.
+// noSpace returns the message for a run that failed because a disk was full.
 func (r *reconciler) noSpace(s *scope, message string) string {
 	const room = 700 // bytes for the message, so that what to do is not cut off
 	remedy := fmt.Sprintf("free space on the file system of --runner-root %s, or lower --artifacts-max-bytes; old runs were removed where there were any", r.opts.RunnerRoot)
@@ -217,14 +217,13 @@ func (r *reconciler) noSpace(s *scope, message string) string {
 	return short(text.Clip(message, room) + "\n" + remedy)
 }
 
-// interrupted reports whether a run was stopped by something that is not its
-// own fault.
+// interrupted reports whether a run was stopped through no fault of its own.
 func interrupted(err error) bool {
 	causes := []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill}
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// taskAt is the task that ran when the run was stopped; nil if there was none.
+// taskAt returns the task that was running when the run was stopped; nil if there was none.
 func taskAt(s *scope) *status.Task {
 	task := taskOf(s.result.Summary.Task)
 	if task.Name == "" {
@@ -233,7 +232,7 @@ func taskAt(s *scope) *status.Task {
 	return &task
 }
 
-// stoppedAt adds to a message what the run did when it was stopped.
+// stoppedAt adds to a message which task was running when the run was stopped.
 func stoppedAt(s *scope, message string) string {
 	if task := s.result.Summary.Task; task.Name != "" {
 		message += fmt.Sprintf("; the task that ran was %q", task.Name)
@@ -247,13 +246,13 @@ func stoppedAt(s *scope, message string) string {
 	return message
 }
 
-// short bounds a message as the verdict's are: 1 KiB of valid UTF-8.
+// short limits a message like those of verdicts: to 1 KiB of valid UTF-8.
 func short(message string) string {
 	const most = 1024
 	return text.Clip(strings.ToValidUTF8(message, ""), most)
 }
 
-// judged fills in a run that took place.
+// judged fills in the record of a run that took place, by its verdict.
 func (r *reconciler) judged(s *scope, run *status.Run) {
 	sum := s.result.Summary
 	verdict := s.result.Verdict()
@@ -286,7 +285,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if err != nil {
 		said := fmt.Sprintf("task %q (%s)", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path)
 		if s.result.Command != nil {
-			said = "the report requeue has no effect" // it has no file and line
+			said = "the report requeue has no effect" // a report has no file and line
 		}
 		s.warnings = append(s.warnings, said+": "+err.Error())
 		return
@@ -297,12 +296,12 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	}
 }
 
-// notYetPause is the time to the next run after one that says that the object is not as
-// wanted yet, and not when to look again.
+// notYetPause is the time until the next run after a run that says that the object is not yet
+// as wanted, without a time for the next run.
 const notYetPause = 10 * time.Second
 
-// shown is the message of a verdict. Its parts are masked already, and what they
-// are put together to is masked again, but for what says where a task stands.
+// shown returns the message of a verdict. Its parts are masked already; the whole
+// message is masked again, except for the parts that name tasks, roles and paths.
 func (r *reconciler) shown(s *scope, message string) string {
 	if s.mask.Withheld() != "" {
 		return message
@@ -325,14 +324,14 @@ func requeueAfter(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("unable to parse time input: %q is negative; the normal period applies", clip(text))
 	}
 	if d == 0 {
-		return 0, nil // no wish, as for ansible-operator
+		return 0, nil // no requeue, as for ansible-operator
 	}
 	return min(max(d, minPeriod), maxPeriod), nil
 }
 
-// permanent tells the verdicts that only other inputs can change, where Ansible comes
-// to them before it has read anything of the cluster. An undefined variable is none:
-// roles read fields of objects that are not there yet.
+// permanent reports whether only other inputs can change a verdict, provided that Ansible
+// reaches it before it reads anything from the cluster. An undefined variable is not permanent:
+// roles read fields of objects that do not exist yet.
 func permanent(reason runner.Reason) bool {
 	switch reason {
 	case runner.PlaybookInvalid, runner.RoleNotFound, runner.BadArguments, runner.ArgumentSpecNotMet:
@@ -378,8 +377,8 @@ func countsOf(s jobevent.Summary) status.Counts {
 	}
 }
 
-// localhost is what ansible-operator reports in ansibleResult: the counts of the
-// host of that name, or of all hosts where there is none.
+// localhost returns the counts that ansible-operator reports in ansibleResult: those of the
+// host localhost, or of all hosts if there is no localhost.
 func localhost(s jobevent.Summary) status.Counts {
 	const host = "localhost"
 	if s.Stats == nil || s.Stats.Processed[host] == 0 {
@@ -391,7 +390,7 @@ func localhost(s jobevent.Summary) status.Counts {
 	}
 }
 
-// bounded keeps a status from growing with the mistakes in an object.
+// bounded limits the number of warnings, so that the status does not grow with the mistakes in an object.
 func bounded(warnings []string) []string {
 	const most = 20
 	if len(warnings) > most {

@@ -14,20 +14,21 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// referringRun is a run in progress of an object that refers to others, or is started by
-// them: what it has written of them, and which of their versions were seen meanwhile. It is a
-// [proxy.Writes].
+// referringRun is a run in progress of an object with references or triggers. It records what
+// the run writes to those objects, and which versions of them the watch has shown meanwhile. It
+// is a [proxy.Writes].
 type referringRun struct {
 	f   *referring
 	key types.NamespacedName
-	// targets are what the object refers to, and what starts it, by the resources that were
-	// known then; members are the latter, by the triggers.
+	// targets are the objects that the object refers to and those that start it, by their resource and
+	// name when the run began; members are those that start it, per trigger.
 	targets map[child]target
 	members [][]referred
 
-	mu  sync.Mutex
+	mu sync.Mutex
+	// own are the versions that the run has written.
 	own map[target][]string
-	// seen are the versions that were seen.
+	// seen are the versions that the watch has shown.
 	seen map[target][]string
 }
 
@@ -37,11 +38,11 @@ type child struct {
 	types.NamespacedName
 }
 
-// maxSeen bounds the versions of one object that are remembered of one run. With more,
-// another run follows.
+// maxSeen is the largest number of versions of one object that a run remembers. If there are
+// more, another run follows.
 const maxSeen = 100
 
-// begin is called before a run of an object; end ends it.
+// begin is called before a run of an object; the caller has to call end after the run.
 func (f *referring) begin(key types.NamespacedName, all []referred) *referringRun {
 	run := &referringRun{f: f, key: key, targets: map[child]target{}, own: map[target][]string{}, seen: map[target][]string{}}
 	f.mu.Lock()
@@ -67,8 +68,8 @@ func (run *referringRun) end() {
 	}
 }
 
-// see notes a version of an object that the watch has shown. The caller holds the lock of
-// referring.
+// see notes a version of an object that the watch has shown. The caller must hold the lock
+// of referring.
 func (run *referringRun) see(t target, version string) {
 	if _, follows := run.targets[child{t.kind.resource.GroupResource(), t.NamespacedName}]; !follows {
 		return
@@ -110,8 +111,8 @@ func (run *referringRun) wrote(c proxy.Child, version string) {
 	}
 }
 
-// only reports whether the run alone has changed an object since its version was,
-// and whether the watch has shown so much that it is certain.
+// only reports whether only the run has changed an object since version was, when version
+// is is the current one. certain says whether the watch has shown enough to be sure.
 func (run *referringRun) only(t target, was, is string) (only, certain bool) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
@@ -127,29 +128,29 @@ func (run *referringRun) only(t target, was, is string) (only, certain bool) {
 	return is == own[len(own)-1], is == own[len(own)-1]
 }
 
-// The time for which the end of a run waits for the watch to show what the run has
-// written, and how often it looks.
+// maxShown is how long the end of a run waits for the watch to show what the run has
+// written; minShown is the pause between two checks.
 const (
 	maxShown = 2 * time.Second
 	minShown = 10 * time.Millisecond
 )
 
-// settleReferences takes over, once the run of s has ended, the versions that the run
-// itself has written as those that it has seen. Of what others have changed meanwhile
-// it has not: another run follows.
+// settleReferences is called when the run of s has ended. Versions of other objects that the
+// run itself has written replace those in the run's inputs. Versions that others have written
+// do not, so that another run follows.
 func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 	if s.referring == nil {
 		return
 	}
 	defer r.watchReported(s)
 	if s.earlier {
-		return // the inputs of such a run are those of its ticket
+		return // such a run has the inputs in its ticket
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxShown)
 	defer cancel()
 	f := s.referring.f
 	s.referring.settle(ctx, s.referred, func(t target) referred { return f.now(t, r.owner(s)) })
-	for i := range s.triggered { // none in a deletion
+	for i := range s.triggered { // none in a finalizer run
 		t, members := f.triggers[i], s.referring.members[i]
 		s.referring.settle(ctx, members, func(of target) referred { return f.memberNow(t, s.key, of) })
 		s.triggered[i].value = digestOf(members)
@@ -157,7 +158,7 @@ func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 	s.noteReferred()
 }
 
-// settle takes over what now says of the objects that the run alone has changed.
+// settle replaces, in all, the objects that only the run has changed by what now returns for them.
 func (run *referringRun) settle(ctx context.Context, all []referred, now func(target) referred) {
 	for i, was := range all {
 		for {
@@ -173,7 +174,7 @@ func (run *referringRun) settle(ctx context.Context, all []referred, now func(ta
 	}
 }
 
-// sleep waits; false if ctx ends.
+// sleep waits for d. It returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -183,7 +184,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// referredParts are the inputs that come of what an object refers to, and of what starts it.
+// referredParts returns the inputs from the object's references and triggers.
 func (s *scope) referredParts() []fingerprint.Part {
 	var parts []fingerprint.Part
 	for _, is := range s.referred {
@@ -195,13 +196,13 @@ func (s *scope) referredParts() []fingerprint.Part {
 	return parts
 }
 
-// ofReferred is true for a part that is one of referredParts.
+// ofReferred reports whether p is one of the referredParts.
 func ofReferred(p fingerprint.Part) bool {
 	return p.Group == fingerprint.OfReferences || p.Group == fingerprint.OfTriggers
 }
 
-// noteReferred renews the fingerprint of a run by what is known of the objects that it
-// refers to, and of those that start it, now.
+// noteReferred recomputes the fingerprint of a run with the current references and
+// triggers in s.
 func (s *scope) noteReferred() {
 	s.parts = append(slices.DeleteFunc(slices.Clone(s.parts), ofReferred), s.referredParts()...)
 	s.fingerprint, s.inputs = fingerprint.Of(s.parts), fingerprint.Pack(s.parts)

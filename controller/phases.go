@@ -20,29 +20,29 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// phaseResult is what a phase says of its reconcile: after how long the object is
-// requeued, or one of the values below. Those below zero are no durations.
+// phaseResult says how a reconcile continues after a phase: the delay after which the object is
+// requeued, or one of the values below. Negative values are not durations.
 type phaseResult time.Duration
 
 const (
 	// finished leaves nothing to do.
 	finished phaseResult = 0
-	// lookAgain requeues the object for when the cache has caught up.
+	// lookAgain requeues the object to give the cache time to catch up.
 	lookAgain = phaseResult(200 * time.Millisecond)
-	// notThere requeues an object that the API server does not have. The cache will know that it is gone; an API server that has just
-	// started may say so of any object.
+	// notThere requeues an object that the API server did not find: either the cache will soon drop it, or the API
+	// server has just started and reports any object as not found.
 	notThere = phaseResult(2 * time.Second)
-	// nextPhase goes on with the next phase.
+	// nextPhase continues with the next phase.
 	nextPhase phaseResult = -1
-	// runEnded says that the scope has a run that ended, which is concluded now.
+	// runEnded skips the remaining phases: the scope holds a run that has ended and is concluded next.
 	runEnded phaseResult = -2
 )
 
-// after requeues the object after d; zero leaves nothing to do.
+// after requeues the object after d; zero or less is the same as finished.
 func after(d time.Duration) phaseResult { return phaseResult(max(d, 0)) }
 
-// checkFinalizer ends the reconcile of a deleted object that does not wait for
-// this operator, and removes the finalizer of one whose finalizer run is proved already.
+// checkFinalizer ends the reconcile of a deleted object that does not wait for this operator. It removes
+// the finalizer if the finalizer run has already succeeded, or none is needed.
 func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	if !r.hasOurFinalizer(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
@@ -64,9 +64,8 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (phaseResult,
 	return nextPhase, nil
 }
 
-// ensureFinalizer puts the finalizer on the object before anything exists that
-// it would have to clean up, and takes off what another watch has put on it that has run it
-// before: nothing would take it off later.
+// ensureFinalizer adds the finalizer before a run creates anything that it would have to clean up. It
+// also removes the finalizers of another watch that ran the object before; nothing would remove them later.
 func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	finalizers := slices.Clone(s.object.GetFinalizers())
 	if r.watchers.shared() {
@@ -82,7 +81,7 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (phaseResult
 		return nextPhase, nil
 	}
 	if rest := s.memory.finalizerAt.Add(finalizerPause).Sub(r.now()); rest > 0 {
-		return after(rest), nil // another client takes it off each time
+		return after(rest), nil // another client keeps removing it
 	}
 	failpoint.Hit("finalizer.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
@@ -101,15 +100,15 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (phaseResult
 	return nextPhase, nil
 }
 
-// finalizerPause is the least time between two patches of the finalizers of an object.
+// finalizerPause is the shortest time between two patches of an object's finalizers.
 const finalizerPause = 10 * time.Second
 
-// orphanAfter is how many finalizer runs in a row have to fail for an object to be
-// orphaned where the watch does not say it.
+// orphanAfter is how many finalizer runs in a row have to fail before onFailure: orphan
+// removes the finalizer, unless the watch sets a number.
 const orphanAfter = 5
 
-// givesUp reports whether the finalizer is removed although its run has failed: not after one
-// that was cancelled, or could not be made.
+// givesUp reports whether the finalizer is removed although its run has failed. A run that was
+// cancelled or could not be made is never a reason to give up.
 func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 	most := int64(cmp.Or(r.watch.Retry.MaxAttempts, orphanAfter))
 	if !s.deleting || !s.ran || r.watch.Finalizer.OnFailure != watches.OnFailureOrphan ||
@@ -121,7 +120,7 @@ func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 	return true
 }
 
-// pruneAndRemoveFinalizer lets an object go whose finalizer run has succeeded or was given up.
+// pruneAndRemoveFinalizer releases an object whose finalizer run has succeeded or was given up.
 func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	if err := r.prune(ctx, s); err != nil {
 		r.showStuck(ctx, s, err)
@@ -130,7 +129,7 @@ func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (pha
 	return r.removeFinalizer(ctx, s)
 }
 
-// removeFinalizer removes the finalizers of the operator.
+// removeFinalizer removes all finalizers that the operator has added.
 func (r *reconciler) removeFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.isOurFinalizer)
 	failpoint.Hit("release.before-patch")
@@ -149,8 +148,8 @@ func (r *reconciler) removeFinalizer(ctx context.Context, s *scope) (phaseResult
 	return finished, nil
 }
 
-// patchFinalizers writes the list under the UID and resource version that obj
-// was read with, and brings obj to the answer.
+// patchFinalizers writes the list, on the condition that the object still has obj's UID and resource
+// version, and updates obj with the answer.
 func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unstructured, finalizers []string) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers,
@@ -165,9 +164,8 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 	return err
 }
 
-// writeUnwritten writes the end of an earlier run that could not be written
-// then. The run is not repeated for it, and while it is refused other runs do not
-// wait for it.
+// writeUnwritten writes the result of an earlier run that could not be written when the run ended. The run is
+// not repeated because of that. If the API server refuses the result, new runs go ahead without it.
 func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (phaseResult, error) {
 	run := s.memory.unwritten
 	if run == nil {
@@ -187,12 +185,12 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (phaseResult,
 	return nextPhase, nil
 }
 
-// decide says whether a run is due and may start now. If not, it requeues the object, and writes into the status why a run
-// is held back, or what cannot be watched.
+// decide decides whether a run is due and may start now. If not, it requeues the object, and writes into the status
+// what holds the run back, or what cannot be watched.
 func (r *reconciler) decide(ctx context.Context, s *scope) (phaseResult, error) {
 	if !r.refer(s) {
 		err := r.showNotWatched(ctx, s)
-		return r.untilWritten(s, 0), err // it is looked at when what it refers to is known
+		return r.untilWritten(s, 0), err // it is reconciled when what it refers to is known
 	}
 	var err error
 	if s.fingerprint, err = s.content.inputs.fingerprint(ctx, s); err != nil {
@@ -216,12 +214,12 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (phaseResult, error) 
 		return finished, err
 	}
 	if now.After(s.memory.refused) {
-		s.memory.refused = time.Time{} // there is nothing to say any more
+		s.memory.refused = time.Time{} // nothing is left to write
 	}
 	return r.untilWritten(s, s.plan.wait), nil
 }
 
-// untilWritten requeues the object after wait, or earlier to write what was refused.
+// untilWritten requeues the object after wait, or earlier if a status still has to be written.
 func (r *reconciler) untilWritten(s *scope, wait time.Duration) phaseResult {
 	if (s.memory.unwritten != nil || !s.memory.refused.IsZero()) && (wait == 0 || wait > r.opts.RetryMax) {
 		wait = r.opts.RetryMax
@@ -229,8 +227,8 @@ func (r *reconciler) untilWritten(s *scope, wait time.Duration) phaseResult {
 	return after(wait)
 }
 
-// observe says in the status that a generation with the inputs of the last success is settled too, once per generation. Of what
-// else the last run has left it says so again after another run was held back, or the object was stuck.
+// observe writes into the status, once per generation, that a new generation with the same inputs as the last success is
+// settled too. After a held run or a stuck object it also restores what the last run had left in the status.
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
 	settled := last.Result == status.Succeeded && !last.NotYet() && s.settings.mode != watches.ModeCheck
@@ -252,7 +250,7 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 }
 
 // asApplied clears the mode of a successful check that found no difference: the object is still as the last applying run
-// left it. In mode check nothing was applied, so the mode stays.
+// left it. With mode check nothing is ever applied, so the mode stays.
 func asApplied(last status.Run, mode watches.Mode) status.Run {
 	if mode != watches.ModeCheck && last.Result == status.Succeeded && !last.Drifted {
 		last.Mode = ""
@@ -260,8 +258,8 @@ func asApplied(last status.Run, mode watches.Mode) status.Run {
 	return last
 }
 
-// reportHeldRun says in the status what holds a run back. It writes once per generation, cause
-// and opening of a window, and not for a run that would only repeat a success, unless it was asked for.
+// reportHeldRun writes into the status what holds a run back, once per generation, cause and opening of
+// the maintenance window. It does not report a run that would only repeat a success, unless someone asked for it.
 func (r *reconciler) reportHeldRun(ctx context.Context, s *scope, now time.Time) error {
 	held, last := heldRun{cause: s.plan.held, generation: s.object.GetGeneration()}, s.memory.last
 	if !s.plan.until.IsZero() {
@@ -274,7 +272,7 @@ func (r *reconciler) reportHeldRun(ctx context.Context, s *scope, now time.Time)
 		return nil
 	}
 	switch {
-	case !s.memory.refused.IsZero(): // it was said
+	case !s.memory.refused.IsZero(): // it was already logged
 	case s.plan.until.IsZero():
 		s.log.Info("A run is held back: the object is paused", "cause", held.cause)
 	default:
@@ -291,8 +289,8 @@ func (r *reconciler) reportHeldRun(ctx context.Context, s *scope, now time.Time)
 	return nil
 }
 
-// begin decides by the object as it is now, not as the cache had it, and records
-// the run before it starts.
+// begin decides again by the live object instead of the cached one, and records the run before it
+// starts.
 func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	if then, err := r.mayBegin(ctx, s); then != nextPhase || err != nil {
 		return then, err
@@ -301,7 +299,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 		return lookAgain, nil
 	}
 	if then := r.place(s); then != nextPhase {
-		return then, nil // it has another cause than when it got its place
+		return then, nil // its cause is no longer the one for which it got its place
 	}
 	s.previous = r.previousOf(s)
 	s.trigger = r.trigger(s)
@@ -320,16 +318,16 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	case apierrors.IsNotFound(err):
 		return notThere, nil
 	case refused(err):
-		// A status that is refused must not prevent the run.
+		// A refused status must not prevent the run.
 		r.logRefusal(s, err)
 	case err != nil:
-		// It may have been written nevertheless.
+		// The status may have been written all the same.
 		s.memory.lost, s.memory.unbegun = &s.active, s.active.ID
 		s.memory.unanswered++
 		return finished, err
 	}
-	// A conflict may have brought another object than the plan was made for. The
-	// run is on record and has to get an end, or it would seem in progress for ever.
+	// After a conflict the object may differ from the one that was planned for. The run is recorded by now and
+	// has to end, or it would seem in progress for ever.
 	planned := s.fingerprint
 	r.readSettings(s)
 	s.fingerprint, s.err = s.content.inputs.fingerprint(ctx, s)
@@ -339,40 +337,39 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	s.inputs = r.packInputs(s)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
-		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
+		s.err, s.plan.check = ErrObjectChanged, false // the run that follows does not repeat a check
 	}
 	if s.err == nil {
-		r.objects.with(s.key, func(e *entry) { s.dependentChanged, s.changedInOtherNamespace = e.seen() }) // the run sees every change there was
+		r.objects.with(s.key, func(e *entry) { s.dependentChanged, s.changedInOtherNamespace = e.seen() }) // the run sees all changes up to now
 		s.memory.held, s.memory.refused, s.memory.unanswered = heldRun{}, time.Time{}, 0
 		return nextPhase, nil
 	}
 	return runEnded, nil
 }
 
-// mayBegin reads the object from the API server, and sees whether this is the
-// reconcile that may run it.
+// mayBegin reads the object from the API server, and checks whether this reconcile may still run it.
 func (r *reconciler) mayBegin(ctx context.Context, s *scope) (phaseResult, error) {
 	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return notThere, nil
 	} else if errors.Is(ctx.Err(), context.Canceled) {
-		return finished, nil // the operator ends, which is no error of the object's
+		return finished, nil // the operator is stopping, which is not an error
 	} else if err != nil {
 		return finished, fmt.Errorf("read the object before the run: %w", err)
 	}
 	failpoint.Hit("begin.after-read")
 	if !r.handles(s.object) {
-		return finished, nil // the cache will know in a moment
+		return finished, nil // the cache is about to catch up
 	}
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
-		return after(time.Second), nil // another watch of the kind has begun to run it, and goes on
+		return after(time.Second), nil // another watch of the kind is still running it
 	}
 	r.takeOver(s.key)
 	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
-		return lookAgain, nil // the cache will know in a moment
+		return lookAgain, nil // the cache is about to catch up
 	}
 	if !s.memory.ran {
-		// The cache may have been behind a run that another process recorded.
+		// Another process may have recorded a run that the cache did not show yet.
 		s.memory.recall(r.record(s.object), r.now())
 		if s.memory.lost != nil {
 			return lookAgain, nil
@@ -389,7 +386,7 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (phaseResult, error
 	return nextPhase, nil
 }
 
-// readSettings takes from the object as it is now what decides whether it runs.
+// readSettings rereads from the live object the settings that decide whether it runs.
 func (r *reconciler) readSettings(s *scope) {
 	now, _ := r.settingsOf(s.object)
 	s.settings.paused, s.settings.pausesDeletion = now.paused, now.pausesDeletion

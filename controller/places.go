@@ -14,19 +14,19 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// spareWorkers are the reconciles of a kind that there may be at a time beside those that
-// run: they decide what is due, which takes next to no time.
+// spareWorkers is the number of reconciles of a kind that may take place beside those with
+// runs. They decide what is due, which takes almost no time.
 const spareWorkers = 2
 
-// newQueue is the queue of the runs of all kinds.
+// newQueue returns the queue for the runs of all kinds.
 func (s *Set) newQueue() *runqueue.Queue {
 	group := limits.Find(cmp.Or(s.opts.limitsRoot, "/"))
-	s.opts.Metrics.WaitForMemory(false) // else there is no series before the first time
+	s.opts.Metrics.WaitForMemory(false) // so that the series exists from the start
 	return runqueue.New(runqueue.Options{
 		Max: s.opts.MaxConcurrentRuns,
 		Memory: func() (used, limit int64) {
 			if limit = group.Limits().Memory; limit == 0 {
-				return 0, 0 // what else runs on the machine is not for the operator to judge
+				return 0, 0 // the operator does not judge the memory of a whole machine
 			}
 			return group.Taken(), limit
 		},
@@ -40,8 +40,8 @@ func (s *Set) newQueue() *runqueue.Queue {
 	})
 }
 
-// place asks for a place for the run that is due for the object of s, and goes on if it has
-// it.
+// place asks for a place for the run that is due. It continues with the next phase once the run
+// has a place.
 func (r *reconciler) place(s *scope) phaseResult {
 	if r.adopting() {
 		return after(adoptionLook)
@@ -50,16 +50,16 @@ func (r *reconciler) place(s *scope) phaseResult {
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
 	case s.plan.cause == causeRestart && r.watch.Rollout != (watches.Rollout{}):
-		s.class = runqueue.Content // for all that is known, the content has changed
+		s.class = runqueue.Content // the content may have changed
 	case last == nil:
 	case s.plan.cause == causeTrigger && s.startsMany():
 		s.class = runqueue.Trigger
 	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && (last.Result == status.Failed || last.LostOften()):
-		s.class = runqueue.Retry // else objects that cannot go would always be first
+		s.class = runqueue.Retry // else objects whose finalizer run keeps failing would always come first
 	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && last.Fingerprint != s.fingerprint:
-		s.class = runqueue.Content // the operator was replaced with another role during the run
+		s.class = runqueue.Content // the operator was replaced, with another role, during the run
 	case s.plan.cause == causeInterrupted && last.LostOften():
-		s.class = runqueue.Retry // it may be what the operator is killed for
+		s.class = runqueue.Retry // the run may be why the operator gets killed
 	}
 	var has bool
 	if has, s.due = r.places.Ask(s.key, s.class, s.due, s.rollout); has {
@@ -68,16 +68,16 @@ func (r *reconciler) place(s *scope) phaseResult {
 	}
 	s.queued = true
 	if s.class.Rolls() {
-		return r.untilWritten(s, stallLook) // no event may tell that the content has changed again
+		return r.untilWritten(s, stallLook) // perhaps no event announces another change of the content
 	}
 	return r.untilWritten(s, 0)
 }
 
-// rolledOut is what all objects of the kind have in common: their role and environment, and
-// what starts many of them.
+// rolledOut returns the digests of the inputs that the objects of the kind have in common: their
+// content and environment, and, in Trigger, also the triggers that start many of them.
 func (s *scope) rolledOut() runqueue.Inputs {
 	parts := slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
-		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Group == fingerprint.OfSettings && p.Name == "mode" // those of one object
+		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Group == fingerprint.OfSettings && p.Name == "mode" // inputs of one object only
 	})
 	content := fingerprint.Of(parts)
 	for _, is := range s.triggered {
@@ -88,8 +88,8 @@ func (s *scope) rolledOut() runqueue.Inputs {
 	return runqueue.Inputs{Content: content, Trigger: fingerprint.Of(parts)}
 }
 
-// startsMany reports whether what has changed since the last run starts other objects, too,
-// as far as that is known.
+// startsMany reports whether a trigger that has changed since the last run may also start other
+// objects.
 func (s *scope) startsMany() bool {
 	var names []string
 	for _, c := range s.changes() {
@@ -102,7 +102,7 @@ func (s *scope) startsMany() bool {
 	})
 }
 
-// classOf is how urgent a run for a cause is.
+// classOf returns the class of a run for a cause.
 func classOf(c cause) runqueue.Class {
 	switch c {
 	case causeDeleted:
@@ -121,10 +121,10 @@ func classOf(c cause) runqueue.Class {
 	return runqueue.Period
 }
 
-// judgeRollout notes in the queue what a run that ended tells of the next ones. before is the
-// object's last run before it.
+// judgeRollout tells the queue what it can learn from a run that ended: its memory, and whether the
+// rollout goes well. before is the object's previous run.
 func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) {
-	if s.ran && s.result.Executor() != runner.ExecutorJob { // whose memory is another's
+	if s.ran && s.result.Executor() != runner.ExecutorJob { // a Job's memory is not the operator's
 		r.places.Used(s.result.Memory)
 	}
 	switch {
@@ -133,7 +133,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	case run.Result == status.Succeeded:
 		r.places.Recovered(s.key, s.rollout)
 		return
-	case !s.class.Rolls(), s.err != nil, blameless(run.Reason), // the role has not had its chance
+	case !s.class.Rolls(), s.err != nil, blameless(run.Reason), // the role itself did not fail
 		before == nil && (s.memory.firstSeen == nil || s.memory.firstSeen.result != status.Succeeded), // it may have failed before
 		before != nil && before.Result == status.Failed:
 		return
@@ -148,7 +148,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	}
 }
 
-// ages is what the metrics of the kind show of waiting runs.
+// ages returns the ages and counts that the metrics of the kind show.
 func (r *reconciler) ages() metrics.Ages {
 	now, is := r.now(), r.places.State()
 	ages := r.objects.oldest(now)

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// changes lets those updates through that can be a reason to run: another
-// generation, a deletion, changed settings, and other inputs: annotations where
-// they count, and for objects without generation any change but of status and
-// bookkeeping. An object that the watch begins to run, or leaves, has changed too; one
-// that it does not run is left to the reconciler. The objects are trimmed.
+// changes lets only those updates through that may start a run: another generation,
+// a deletion, other annotations or finalizers, and other inputs or references. For
+// objects without generation, any change except of status and bookkeeping counts as
+// other inputs. An update also passes if it changes whether the watch runs the object,
+// as runs says. The objects are trimmed.
 func changes(runs func(metav1.Object) bool) predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -30,14 +30,14 @@ func changes(runs func(metav1.Object) bool) predicate.Predicate {
 				was.Object[inputsKey] != is.Object[inputsKey] ||
 				was.Object[referencesKey] != is.Object[referencesKey] ||
 				!maps.Equal(was.GetAnnotations(), is.GetAnnotations()) ||
-				!slices.Equal(was.GetFinalizers(), is.GetFinalizers()) || // ours may have been taken off
+				!slices.Equal(was.GetFinalizers(), is.GetFinalizers()) || // ours may have been removed
 				runs(was) != runs(is)
 		},
 	}
 }
 
-// note marks the object of each event that gets as far as this predicate, which
-// lets all of them through, and notes which objects the kind began with.
+// note returns a predicate that lets all events through. It marks each event's
+// object as due, and notes which objects were in the initial list.
 func (r *reconciler) note() predicate.Predicate {
 	all := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		r.objects.mark(client.ObjectKeyFromObject(o), r.now())

@@ -22,9 +22,9 @@ type Preview struct {
 	Warnings []string
 }
 
-// NewPreview returns what a run of obj by the watch would get, for its deletion if deleting
-// is true and the watch has a finalizer. It asks no cluster; of opts it uses what goes
-// into every run. obj is not changed.
+// NewPreview returns what a run of the watch for obj would get. With deleting, that is the
+// finalizer run, for which the watch needs a finalizer. NewPreview does not contact a cluster;
+// of opts it uses what applies to every run. It does not change obj.
 func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool) (Preview, error) {
 	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts, now: time.Now}
 	if deleting && w.Finalizer == nil {

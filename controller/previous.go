@@ -9,19 +9,19 @@ import (
 	"github.com/rolewright/rolewright/internal/fieldpath"
 )
 
-// previous is what the last successful run of an object was made for. The zero value is
-// that it is not known.
+// previous is the spec that the last successful run of an object applied. The zero value
+// means that it is not known.
 type previous struct {
-	// raw is the spec as JSON, nil if it is not known, and spec the same decoded.
+	// raw is the spec as JSON, nil if it is not known; spec is the decoded form.
 	raw  json.RawMessage
 	spec any
-	// fields are the paths at which the spec is another one now, at most
-	// [maxChangedFields]; more is how many there are besides.
+	// fields are the paths at which the current spec differs, at most
+	// [maxChangedFields]; more is the number of further paths.
 	fields []string
 	more   int
 }
 
-// previousOf reads from the disk what the last successful run of s was made for.
+// previousOf reads from the disk the spec that the object's last successful run applied.
 func (r *reconciler) previousOf(s *scope) (p previous) {
 	if s.memory.last == nil {
 		return previous{}
@@ -34,14 +34,14 @@ func (r *reconciler) previousOf(s *scope) (p previous) {
 	return p
 }
 
-// keepSpec keeps the spec of s if run has applied it, for later runs. It is called while
-// last is still the run before.
+// keepSpec stores the spec of s for later runs if run has applied it; else it stores the spec
+// that was kept with last, the run before.
 func (r *reconciler) keepSpec(s *scope, last *status.Run, run status.Run) {
 	var err error
 	switch {
 	case run.Result == status.Succeeded && run.Mode != status.ModeCheck && !run.NotYet() && !s.deleting:
 		if s.given == nil {
-			return // an earlier process has made the run, or the object has no spec
+			return // an earlier process began the run, or the object has no spec
 		}
 		var spec json.RawMessage
 		if spec, err = json.Marshal(s.given); err == nil {
@@ -55,5 +55,5 @@ func (r *reconciler) keepSpec(s *scope, last *status.Run, run status.Run) {
 	}
 }
 
-// maxChangedFields is how many paths of a spec are named at most.
+// maxChangedFields is the largest number of changed paths that are named.
 const maxChangedFields = 20

@@ -14,33 +14,33 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// progress follows a run and writes how far it is, from a goroutine of its own:
-// a slow API server does not slow the run.
+// progress follows a run and writes its progress into the status. It writes from its
+// own goroutine, so that a slow API server does not slow down the run.
 type progress struct {
 	r      *reconciler
 	active status.Active
 	quiet  bool
-	// recording is nil where there is no history.
+	// recording is nil if there is no history.
 	recording *history.Recording
 
 	mu      sync.Mutex
 	summary jobevent.Summary
-	// waits is what the run waits for before it can begin, and told what of it is written.
+	// waits is what the run waits for before it can begin; told is the text of it that was last written.
 	waits, told string
-	// read is when the run has read its own object last, unless it has written it since.
+	// read is when the run last read its own object; zero if it has written the object since.
 	read time.Time
-	// deferred is since when a write is put off; zero while none is.
+	// deferred is since when a write has been deferred; zero if none is.
 	deferred time.Time
-	// stale is true if the run has written its own object after we have seen it.
+	// stale is true if the run has written its own object since object was read.
 	stale bool
-	// left is the generation that the run's own writes of the object have left, as long as no other
-	// client has changed its spec meanwhile, which sets shared. own are those that were stored since:
-	// the answers to writes at the same time come in any order.
+	// left is the last generation that the run's own writes of the object made. shared is true if another
+	// client has changed the spec meanwhile. own are generations stored by the run that settle has yet
+	// to count: the answers to concurrent writes come in any order.
 	left   int64
 	shared bool
 	own    []int64
-	// changing is how many of its own writes of the spec are in progress, seen the last generation that
-	// was seen, and stop what to do if another client has made it; nil while none was seen.
+	// changing is the number of the run's own writes of the spec in progress. seen is the last generation
+	// that the watch has shown; stop is called if another client made it, and is nil before the first.
 	changing int
 	seen     int64
 	stop     func()
@@ -48,8 +48,8 @@ type progress struct {
 	// writing is held during a write.
 	writing sync.Mutex
 
-	// object is as the last write or read left it; it is the writer's alone
-	// until the writer has stopped.
+	// object is the result of the last write or read. Only the writing goroutine may
+	// use it until that has stopped.
 	object  *unstructured.Unstructured
 	written int
 }
@@ -58,8 +58,8 @@ func (r *reconciler) newProgress(s *scope) *progress {
 	return &progress{r: r, active: s.active, quiet: s.quiet, left: s.active.Generation, object: s.object.DeepCopy()}
 }
 
-// observe may be called while the writer works. It returns the result of the task that has
-// ended with the event.
+// observe takes an event of the run. It returns the result of the task that ended with the event, if
+// one did. It may be called during a write.
 func (p *progress) observe(e jobevent.Event) (result jobevent.TaskResult, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,11 +76,11 @@ func (p *progress) observe(e jobevent.Event) (result jobevent.TaskResult, ended 
 	return result, ended
 }
 
-// A role that writes into the status of its own object, as operator_sdk.util.k8s_status
-// does, reads the object, and writes it with the resource version that it has read. A
-// report of progress in between would make that a conflict. So it waits until the run has
-// written, but not longer than roleWrites after the read, and not longer than
-// progressDelay in all: a role may read its object again and again.
+// A role that writes the status of its own object, for example with
+// operator_sdk.util.k8s_status, reads the object and writes it with the resource version
+// that it has read. A write of progress in between would cause a conflict. So progress waits
+// until the run has written, but at most roleWrites after the read, and at most
+// progressDelay in all, since a role may read its object again and again.
 const (
 	roleWrites    = 5 * time.Second
 	progressDelay = 3 * roleWrites
@@ -91,7 +91,7 @@ func (p *progress) Reads() {
 	p.mu.Lock()
 	p.read = p.r.now()
 	p.mu.Unlock()
-	// A write that has begun is waited for; the next one sees the time.
+	// Wait for a write that has begun; the next one will see p.read.
 	p.writing.Lock()
 	defer p.writing.Unlock()
 }
@@ -110,7 +110,7 @@ func (p *progress) Stored(generation int64) {
 	p.own = append(p.own, generation)
 }
 
-// settle counts what the run's own writes have stored, once none is in progress. The caller holds mu.
+// settle updates left and shared by the run's own writes. None may be in progress, and the caller must hold mu.
 func (p *progress) settle() {
 	slices.Sort(p.own)
 	for _, generation := range p.own {
@@ -133,8 +133,8 @@ func (p *progress) Changing() (changed func()) {
 	}
 }
 
-// onChange calls stop if another client than the run has made the generation. Where a write of the run
-// is in progress, that is known once the write has ended.
+// onChange calls stop if a client other than the run has made the generation. If a write of the run
+// is in progress, it decides that when the write has ended.
 func (p *progress) onChange(generation int64, stop func()) {
 	p.mu.Lock()
 	p.seen, p.stop = max(p.seen, generation), stop
@@ -156,10 +156,11 @@ func (p *progress) stopIfChanged() {
 	}
 }
 
-// ownSpec is the generation of the object whose spec the run alone has changed; 0 for none.
+// ownSpec returns the generation that the run made by changing its object's spec; 0 if it made none, or if
+// another client has changed the spec, too.
 func (p *progress) ownSpec() int64 {
 	if p == nil {
-		return 0 // an earlier process has made the run
+		return 0 // an earlier process executed the run
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,14 +177,14 @@ func (p *progress) say(text string) {
 	p.waits = short(text)
 }
 
-// behind reports whether the run has written its own object after we have seen it.
+// behind reports whether the run has written its own object since p.object was read.
 func (p *progress) behind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stale
 }
 
-// defers reports whether a write has to wait for the run's own. The caller holds mu.
+// defers reports whether a write of progress has to wait for the run's own write. The caller must hold mu.
 func (p *progress) defers(now time.Time) bool {
 	if now.Sub(p.read) >= roleWrites || !p.deferred.IsZero() && now.Sub(p.deferred) >= progressDelay {
 		p.deferred = time.Time{}
@@ -195,8 +196,8 @@ func (p *progress) defers(now time.Time) bool {
 	return true
 }
 
-// start writes until the returned function is called, which waits for the last
-// write to end and returns the object as it is then.
+// start writes progress until the returned function is called. That waits for the
+// last write to end, and returns the object as it is then.
 func (p *progress) start(ctx context.Context) (stop func() *unstructured.Unstructured) {
 	every := p.r.opts.ProgressInterval
 	if every <= 0 || !p.r.writesStatus() {
@@ -223,12 +224,11 @@ func (p *progress) start(ctx context.Context) (stop func() *unstructured.Unstruc
 	}
 }
 
-// progressTimeout bounds one write. A write that was begun is waited for, even
-// if the run ends meanwhile: the API server might carry it out after the run's
-// end was recorded.
+// progressTimeout limits one write. A write that has begun is not cancelled when the
+// run ends: the API server might still carry it out after the run's end was recorded.
 const progressTimeout = 5 * time.Second
 
-// write records the progress if there is any since the last time.
+// write writes the progress if there is any since the last write.
 func (p *progress) write(ctx context.Context) {
 	if p.r.schemaDropsSummary.Load() || p.r.schemaRefusesConditions.Load() || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
 		return
@@ -257,8 +257,8 @@ func (p *progress) write(ctx context.Context) {
 		err = p.r.writeProgress(ctx, p.object, a)
 	}
 	if apierrors.IsConflict(err) {
-		// Another client wrote, the role for example. An object that is gone or
-		// not the same any more is not written to: its resource version stays old.
+		// Another client wrote, for example the role. If the object is gone or another
+		// one has its name, readAgain fails and nothing is written.
 		err = p.r.readAgain(ctx, p.object)
 		if err == nil {
 			err = p.r.writeProgress(ctx, p.object, a)

@@ -15,16 +15,16 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// pruneFinalizer keeps an object until what it owns in other namespaces is
-// deleted, which no garbage collector sees.
+// pruneFinalizer keeps an object until its dependents in other namespaces are
+// deleted, which garbage collection does not do.
 const pruneFinalizer = "rolewright.dev/prune"
 
-// prunePage is how many objects are looked at with one request.
+// prunePage is how many objects one request lists.
 const prunePage = 500
 
-// prune deletes the objects that bear the owner's annotations. Those with its
-// owner reference are the garbage collector's. What it cannot delete is tried
-// again with backoff, and keeps the object.
+// prune deletes the objects with owner annotations of the object, if it has pruneFinalizer.
+// Objects with owner references are left to garbage collection. If it cannot delete one, the
+// object stays, and the deletion is retried with backoff.
 func (r *reconciler) prune(ctx context.Context, s *scope) error {
 	if !slices.Contains(s.object.GetFinalizers(), pruneFinalizer) {
 		return nil
@@ -49,16 +49,16 @@ func (r *reconciler) prune(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// prunable are the resources of which the object may own objects: those that
-// were recorded and, should the record have been lost, those that are watched.
+// prunable returns the resources whose objects the object may own: those in its
+// record and, in case the record was lost, those that are watched.
 func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
 	resources := append(r.record(s.object).Dependents, r.set.dependents.Watching()...)
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(resources)
 }
 
-// namespacesOf are where objects of a resource are looked for; none if the kind
-// is gone, and all its objects with it.
+// namespacesOf returns the namespaces in which objects of a resource are looked for; none if the
+// kind is gone, with all its objects.
 func (r *reconciler) namespacesOf(ctx context.Context, res schema.GroupVersionResource) ([]string, error) {
 	known, err := r.opts.Proxy.Discovery().Lookup(ctx, res)
 	switch {

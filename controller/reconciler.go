@@ -25,58 +25,57 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// phase is one step of a reconcile. Its result says how the reconcile goes on;
-// an error ends it, and is retried with backoff. The name is a label of metrics.
+// phase is one step of a reconcile. Its result says how the reconcile continues. An error
+// ends the reconcile, which is retried with backoff. The name is a label in metrics.
 type phase struct {
 	name string
 	do   func(ctx context.Context, s *scope) (phaseResult, error)
 }
 
-// phases are what happens to an object, in order, until one of them leaves nothing to do
-// or says when to look again.
+// phases returns the steps of a reconcile, in order. The first step that finishes or requeues
+// the object ends the reconcile.
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{
-			{"unwritten", r.writeUnwritten}, // as of an object that lives
-			{"finalizer", r.checkFinalizer}, // without our finalizer, nothing is done to the object
+			{"unwritten", r.writeUnwritten}, // as below
+			{"finalizer", r.checkFinalizer}, // without our finalizer, the reconcile ends here
 			{"lost", r.settleLost},
 			{"decide", r.decide},
 			{"begin", r.begin},
-			{"run", r.run}, // of the finalizer
+			{"run", r.run}, // the finalizer's content
 		}
 	}
 	return []phase{
-		{"unwritten", r.writeUnwritten},  // write the result of an earlier run that the API server did not take
-		{"lost", r.settleLost},           // a run that an earlier process began: follow it to its end if it is a Job, else end it
-		{"finalizer", r.ensureFinalizer}, // add it before anything exists that it has to clean up
+		{"unwritten", r.writeUnwritten},  // write the result of an earlier run that could not be written then
+		{"lost", r.settleLost},           // an earlier process began a run: follow it to its end if it is a Job, else end it
+		{"finalizer", r.ensureFinalizer}, // add it before the run creates what it has to clean up
 		{"decide", r.decide},             // is a run due, and may it start now? schedule.go says why, or when
-		{"begin", r.begin},               // decide again by the live object, and record the run in its status
+		{"begin", r.begin},               // decide again by the live object, and record the run in the status
 		{"run", r.run},                   // extra vars, token, process or Job; wait for its end
 	}
 }
 
-// atEndOfRun follows the phases if a run has ended, in this reconcile or before.
+// atEndOfRun returns the steps after phases if a run has ended, in this reconcile or earlier.
 func (r *reconciler) atEndOfRun() []phase {
 	return []phase{
-		{"conclude", r.conclude}, // write the result into the status, and remove the finalizer of a deleted object
+		{"conclude", r.conclude}, // write the result into the status; remove the finalizer from a deleted object
 	}
 }
 
-// Reconcile is called for one object at a time, and never twice at once for the
-// same one.
+// Reconcile reconciles one object. It is never called concurrently for the same object.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	due := r.objects.take(req.NamespacedName, r.now())
 	next, err := r.reconcile(ctx, req.NamespacedName, due)
 	if err != nil || next > 0 {
-		// After an error the object is due at once, and the back-off delays it.
+		// After an error the object is due at once; the work queue's backoff delays it.
 		r.objects.mark(req.NamespacedName, r.now().Add(next))
 	}
-	// The low priority of a first list is for this reconcile only.
+	// The low priority of the initial list applies to this reconcile only.
 	return ctrl.Result{RequeueAfter: next, Priority: new(0)}, err
 }
 
-// reconcile is one reconcile of an object, which was due at a time. It returns after how long the object is
-// requeued; zero for not at all.
+// reconcile does one reconcile of an object that has been due since due. It returns the delay after which
+// to requeue the object; zero for no requeue.
 func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, due time.Time) (time.Duration, error) {
 	queued := false
 	defer func() {
@@ -97,7 +96,7 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, du
 	started := r.now()
 	s := r.open(ctx, obj)
 	if s.due, s.content = due, r.acquireContent(ctx); s.content == nil {
-		return 0, nil // it is looked at when its kind is served again
+		return 0, nil // it is reconciled when its kind is served again
 	}
 	defer s.content.copy.Release()
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
@@ -110,7 +109,7 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, du
 	switch {
 	case err != nil:
 		if !s.started {
-			r.objects.mark(key, due) // nothing ran: the object is due since then
+			r.objects.mark(key, due) // nothing ran: the object is still due since then
 		}
 		return 0, err
 	case s.queued:
@@ -125,20 +124,20 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, du
 	return time.Duration(out), nil
 }
 
-// isMine is false for an object that another watch of the kind runs, or has still to end with; next is when to look
-// again, if at all.
+// isMine reports whether this watch runs the object. It is false if another watch of the kind runs it, or has not
+// yet finished a run of it; next is then the delay until the next check, zero for none.
 func (r *reconciler) isMine(obj *unstructured.Unstructured) (next time.Duration, mine bool) {
 	if !r.handles(obj) {
 		r.objects.with(client.ObjectKeyFromObject(obj), func(e *entry) { e.waiting = waitingRun{} })
 		return r.warnUnmatched(obj), false
 	}
 	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
-		return time.Second, false // another watch of the kind runs it, and ends first
+		return time.Second, false // another watch of the kind is running it and has to finish first
 	}
 	return 0, true
 }
 
-// each does the phases in order, up to the first that does not go on.
+// each does the phases in order, and stops at the first that does not return nextPhase.
 func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (phaseResult, error) {
 	for _, p := range phases {
 		began := r.now()
@@ -151,48 +150,47 @@ func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (phaseR
 	return finished, nil
 }
 
-// reconciler brings the objects of one kind to what their specs say, one run
-// at a time per object.
+// reconciler reconciles the objects of one watch, with one run at a time per object.
 type reconciler struct {
-	// The watch, and its kind as the API server serves it.
+	// watch is the watch, gvk its kind, and res how the API server serves that kind.
 	watch watches.Watch
 	gvk   schema.GroupVersionKind
 	res   resource
-	// watchers are all watches of the kind, and claimIndex is the index of this one.
+	// watchers holds all watches of the kind; claimIndex is the index of this one.
 	watchers   *watchers
 	claimIndex int
-	// shard has the objects that are reconciled; nil for all.
+	// shard restricts which objects are reconciled; nil for no restriction.
 	shard *Shard
 	opts  *Options
 
-	// The API server: cached is the cache of the kind, and live reads past it. metadata reads dependents, for pruning.
+	// Clients of the API server: cached reads the kind's cache, live bypasses it, metadata reads dependents for pruning.
 	cached   getter
 	live     client.Reader
 	client   client.Client
 	metadata metadata.Interface
 	cfg      *rest.Config
 
-	// What is kept of objects and runs: in memory, in the queue of runs, and on disk.
+	// State of objects and runs: in memory, in the run queue, and on disk.
 	objects        *objects
 	places         *runqueue.Kind
 	store          *runstore.Store
 	acquireContent func(ctx context.Context) *contentVersion
 	atEnd          func(do func()) (unhook func() bool)
-	// set is what all kinds share.
+	// set is shared by all kinds.
 	set *Set
 
-	// dependents is nil where the dependents of the kind are not watched.
+	// dependents is nil if the dependents of the kind are not watched.
 	dependents *dependent.Kind
-	// referring is nil where the watch refers to no other objects.
+	// referring is nil if the watch refers to no other objects.
 	referring *referring
 
-	// schemaDropsSummary is set once the kind's schema was seen to drop the summary.
+	// schemaDropsSummary is set once the kind's schema has dropped the summary.
 	schemaDropsSummary atomic.Bool
-	// schemaRefusesConditions is set once the schema was seen to refuse the added conditions.
+	// schemaRefusesConditions is set once the kind's schema has refused the added conditions.
 	schemaRefusesConditions atomic.Bool
-	// liveReads are those in progress that settle whether an object is gone.
+	// liveReads counts the reads in progress that check whether an object is gone.
 	liveReads sync.WaitGroup
-	// unansweredKinds are the kinds of parked objects' goals that the API server did not answer for.
+	// unansweredKinds holds the kinds that parked objects wait for and that the API server did not answer for.
 	unansweredKinds unansweredKinds
 
 	metrics *metrics.Recorder

@@ -26,18 +26,18 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// errReferenceNotFound is why a run is not made.
+// errReferenceNotFound is the reason for a run that is not made because an object does not exist.
 var errReferenceNotFound = errors.New("it does not exist")
 
-// maxVars bounds the values of varsFrom together: those of one object are below it.
+// maxVars limits the total size of the values of varsFrom. Those of one object are always below it.
 const maxVars = 1 << 20
 
 func (r *reconciler) owner(s *scope) proxy.Owner {
 	return proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
 }
 
-// refer finds out what the object of s refers to, and what starts it. It is false if that is not known yet;
-// then the object is looked at again. A deletion depends on no other object.
+// refer sets the references and triggers in s. It returns false if they are not known yet; the object is
+// reconciled again when they are. A finalizer run depends on no other object.
 func (r *reconciler) refer(s *scope) (known bool) {
 	if r.referring == nil || s.deleting {
 		return true
@@ -57,7 +57,7 @@ func (r *reconciler) refer(s *scope) (known bool) {
 		refs = slices.Concat(refs, s.reported)
 	}
 	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
-	s.warnings = slices.DeleteFunc(s.warnings, func(w string) bool { return slices.Contains(s.notWatched, w) }) // as they were a moment ago
+	s.warnings = slices.DeleteFunc(s.warnings, func(w string) bool { return slices.Contains(s.notWatched, w) }) // from an earlier call
 	s.notWatched = status.NotWatched(r.referring.notWatched(s.referred))
 	s.warnings = append(s.warnings, s.notWatched...)
 	var all bool
@@ -78,8 +78,8 @@ func (r *reconciler) refer(s *scope) (known bool) {
 	return known && all
 }
 
-// showNotWatched says in the status of an object that is not run what cannot be watched of
-// that which it refers to, and takes it back. It writes once for each change.
+// showNotWatched writes into the status, of an object that is not run, which references and triggers
+// cannot be watched, and removes that later. It writes once for each change.
 func (r *reconciler) showNotWatched(ctx context.Context, s *scope) error {
 	if says := strings.Join(s.notWatched, "\n"); s.memory.notWatched == says || s.deleting || !r.writesStatus() {
 		return nil
@@ -94,20 +94,19 @@ func (r *reconciler) showNotWatched(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// noteNotWatched notes that the status has the warnings of s.
+// noteNotWatched notes that the status has the warnings in s.notWatched.
 func (s *scope) noteNotWatched() { s.memory.notWatched = strings.Join(s.notWatched, "\n") }
 
-// warn adds a warning, once.
+// warn adds a warning if s does not have it yet.
 func (s *scope) warn(warning string) {
 	if !slices.Contains(s.warnings, warning) {
 		s.warnings = append(s.warnings, warning)
 	}
 }
 
-// readVars reads the objects of varsFrom, or the Secrets of a command's files. It masks
-// the values where they are secret.
-// An error that wraps [errReferenceNotFound] says that one is missing. A run for a
-// deletion is made without those that are missing, wrongly named or too large.
+// readVars reads the objects of varsFrom, or the Secrets of a command's files, and has the
+// values of Secrets masked. If an object is missing, the error wraps [errReferenceNotFound].
+// A finalizer run does without the objects that are missing, wrongly named or too large.
 func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source, error) {
 	var sources []extravars.Source
 	size, key := 0, "varsFrom"
@@ -123,7 +122,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			resource = "secrets"
 		}
 		id, err := varsName(s, from)
-		wrong := err != nil // a try later makes nothing better
+		wrong := err != nil // a retry would not help
 		if err == nil {
 			var obj *unstructured.Unstructured
 			gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
@@ -164,13 +163,13 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 	return sources, nil
 }
 
-// isOfRuns tells whether a Secret is one that the operator has made for runs as Jobs: of a run, or its own certificate's.
+// isOfRuns reports whether the operator has made a Secret for runs as Jobs: for one run, or for the operator's certificate.
 func isOfRuns(secret *unstructured.Unstructured) bool {
 	labels := secret.GetLabels()
 	return labels["rolewright.dev/run"] != "" || secret.GetName() == "rolewright-runs" && labels["app.kubernetes.io/managed-by"] == "rolewright"
 }
 
-// varsName says which object variables come from.
+// varsName returns the name of the object from which variables come.
 func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
 	id := types.NamespacedName{Namespace: cmp.Or(from.Namespace, s.key.Namespace), Name: from.Name}
 	if id.Namespace == "" && from.File != "" {
@@ -195,8 +194,8 @@ func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
 	return id, nil
 }
 
-// sourceOf are the variables in an object that was read. What it is now is what the run
-// has seen.
+// sourceOf returns the variables in obj, which was just read. It notes obj's version as the one
+// that the run has seen.
 func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from watches.VarsFrom, obj *unstructured.Unstructured) (extravars.Source, error) {
 	source := extravars.Source{Name: name, Prefix: from.Prefix, Data: map[string]string{}, Secret: from.Secret}
 	data, _, err := unstructured.NestedStringMap(obj.Object, "data")
@@ -220,7 +219,7 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 	if from.Secret {
 		s.mask.Add(ctx, ofSecret(obj.Object)...)
 	}
-	for i, is := range s.referred { // a change that is not seen would differ from what is for as long
+	for i, is := range s.referred { // not if changes are not seen: the versions would differ for ever
 		if is.String() == name && r.referring.watched(is.target) {
 			v := dependent.VersionOf(obj)
 			s.referred[i].version, s.referred[i].value = versionName(v), valueOf(v, r.owner(s))
@@ -232,8 +231,8 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 	return source, nil
 }
 
-// mayRefer asks the API server whether the operator may watch what the watch refers to,
-// and read what variables come from, in a namespace; in those of the operator where it is NamespaceAll.
+// mayRefer returns an error unless the operator may watch the watch's references and triggers, and read
+// the objects of varsFrom, in a namespace. For NamespaceAll, it asks about the operator's namespaces.
 func (k *kind) mayRefer(ctx context.Context, c client.Client, namespace string) error {
 	for _, gvk := range referredKinds(k.watch) {
 		res, err := k.opts.Proxy.Discovery().LookupKind(ctx, gvk)
@@ -246,7 +245,7 @@ func (k *kind) mayRefer(ctx context.Context, c client.Client, namespace string) 
 		switch {
 		case !res.Namespaced:
 			namespaces = []string{metav1.NamespaceAll}
-		case namespace == metav1.NamespaceAll && len(k.opts.Namespaces) > 0: // the kind is in no namespaces
+		case namespace == metav1.NamespaceAll && len(k.opts.Namespaces) > 0: // the watched kind is cluster-scoped
 			namespaces = k.opts.Namespaces
 		}
 		verbs := []string{"list", "watch"}

@@ -23,59 +23,57 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// referring follows the objects that those of a kind refer to, and those that start their
-// runs, while the kind is served.
-// It is safe for concurrent use.
+// referring follows the references and triggers of a watch's objects while the kind is
+// served. It is safe for concurrent use.
 type referring struct {
 	fields []reference.Field
-	// reported are the kinds of what commands name by reports.
+	// reported are the kinds of the references that commands may report.
 	reported []schema.GroupVersionKind
 	triggers []*trigger
 	kinds    []*referredKind
 	// namespace is the kind of namespaces; nil if no trigger asks for their labels.
 	namespace *referredKind
-	// namespaces are those of which objects are seen; none for all.
+	// namespaces are the namespaces whose objects are seen; empty for all.
 	namespaces []string
 	discovery  *discovery.Cache
 	registry   *dependent.Registry
-	// look has an object looked at, lookAt has some, and lookAll has all.
+	// look queues one object, lookAt some, and lookAll all.
 	look    func(types.NamespacedName)
 	lookAt  func(started)
 	lookAll func()
 	log     logr.Logger
-	// unwatched is told whether objects of a resource cannot be watched.
+	// unwatched is called with whether the objects of a resource cannot be watched.
 	unwatched func(resource string, is bool)
 
 	mu sync.Mutex
-	// targets are what each object refers to, and from is the reverse.
+	// targets has the references of each object; from is the reverse.
 	targets map[types.NamespacedName][]target
 	from    map[target]map[types.NamespacedName]struct{}
 	// runs are the runs in progress of objects that refer to others.
 	runs map[types.NamespacedName]*referringRun
 }
 
-// referredKind is a kind of which objects are referred to.
+// referredKind is the kind of references or triggers.
 type referredKind struct {
 	gvk schema.GroupVersionKind
-	// label is the kind's resource for people. It does not depend on whether the kind is
-	// installed.
+	// label is the name of the kind's resource in messages. It does not depend on whether
+	// the kind is installed.
 	label string
 
-	// What follows is guarded by the lock of referring.
+	// The lock of referring guards the following fields.
 
-	// absent is true once the API server has said that there is no such kind; followed is
-	// nil before it has said that there is.
-	// scanned is true once all objects are known to the triggers.
+	// absent is true once the API server has said that it does not serve the kind; followed
+	// is nil until the API server serves it. scanned is true once the triggers know all objects.
 	absent   bool
 	followed *dependent.Named
-	// refused is why objects that are followed cannot be watched now; empty if they can.
+	// refused is why the followed objects cannot be watched at the moment; empty if they can.
 	scanned    bool
 	refused    string
 	resource   schema.GroupVersionResource
 	namespaced bool
 }
 
-// target is an object that is referred to.
+// target is the name of a referenced object, or of a member of a trigger.
 type target struct {
 	kind *referredKind
 	types.NamespacedName
@@ -88,21 +86,21 @@ func (t target) String() string {
 	return t.kind.label + " " + t.NamespacedName.String()
 }
 
-// referred is what is known of one object that is referred to.
+// referred is what is known of one target.
 type referred struct {
 	target
-	// version identifies its version, or is missing.
+	// version identifies the target's version; [missing] if it does not exist.
 	version string
-	// value is what counts as an input. What the object owns counts as missing: it is a
-	// dependent.
+	// value is the input from the target. A target that the object itself owns counts as
+	// [missing], since it is a dependent.
 	value string
 }
 
 // missing is the version of an object that does not exist.
 const missing = "missing"
 
-// versionName identifies what counts of a version: a generation where the kind has one, so
-// that its status does not count, and else the resource version.
+// versionName identifies a version: by its generation if the kind has one, so that the status
+// does not count, else by its resource version.
 func versionName(v dependent.Version) string {
 	if v.Generation > 0 {
 		return string(v.UID) + " generation " + strconv.FormatInt(v.Generation, 10)
@@ -110,7 +108,7 @@ func versionName(v dependent.Version) string {
 	return string(v.UID) + " version " + v.ResourceVersion
 }
 
-// valueOf is what counts of a version as an input of owner.
+// valueOf returns the input of owner's runs from a version.
 func valueOf(v dependent.Version, owner proxy.Owner) string {
 	if v.OwnedBy(owner) {
 		return missing
@@ -118,7 +116,7 @@ func valueOf(v dependent.Version, owner proxy.Owner) string {
 	return versionName(v)
 }
 
-// newReferring returns nil if the watch refers to nothing.
+// newReferring returns nil if the watch has no references and no triggers.
 func newReferring(r *reconciler) *referring {
 	fields, reported := reference.Fields(r.watch), reference.Reported(r.watch)
 	if len(fields)+len(reported)+len(r.watch.Triggers) == 0 {
@@ -149,7 +147,7 @@ func newReferring(r *reconciler) *referring {
 	return f
 }
 
-// kind is one of the kinds.
+// kind returns the one of f.kinds with gvk, which must exist.
 func (f *referring) kind(gvk schema.GroupVersionKind) *referredKind {
 	return f.kinds[slices.IndexFunc(f.kinds, func(k *referredKind) bool { return k.gvk == gvk })]
 }
@@ -158,7 +156,7 @@ func namespaceKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 }
 
-// referredKinds are the kinds that a watch refers to, and those of its triggers, each once.
+// referredKinds returns the kinds of a watch's references and triggers, without duplicates.
 func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	kinds := reference.Reported(w)
 	for _, f := range reference.Fields(w) {
@@ -174,7 +172,7 @@ func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	return slices.Compact(kinds)
 }
 
-// serve follows the kinds until ctx ends. Those that are not installed are looked for every interval. The error is nil.
+// serve follows the kinds until ctx ends. It looks for kinds that are not installed every interval. The error is nil.
 func (f *referring) serve(ctx context.Context, interval time.Duration) error {
 	var wg sync.WaitGroup
 	for _, k := range f.kinds {
@@ -194,7 +192,7 @@ func (f *referring) serve(ctx context.Context, interval time.Duration) error {
 	return nil
 }
 
-// follow begins to follow a kind; false if that is not possible yet.
+// follow begins to follow a kind. It returns false if that is not possible yet.
 func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
@@ -226,13 +224,13 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 		if nowhere {
 			f.log.Info("A trigger with a namespaceSelector starts nothing, because its objects are in no namespaces; remove the selector from the watch", "referredKind", k.gvk.String())
 		}
-		f.known(k) // maybe it was known before the kind was followed here
+		f.known(k) // its objects may have been known before
 		f.refused(k)
 	}
 	return err == nil
 }
 
-// refused notes whether objects of a kind cannot be watched now.
+// refused notes whether the objects of a kind cannot be watched at the moment.
 func (f *referring) refused(k *referredKind) {
 	f.mu.Lock()
 	was := k.refused
@@ -247,7 +245,7 @@ func (f *referring) refused(k *referredKind) {
 	}
 }
 
-// notWatched says what cannot be watched of that which an object refers to, and which starts it.
+// notWatched returns texts about the kinds of all, and of the triggers, that cannot be watched.
 func (f *referring) notWatched(all []referred) (says []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,7 +258,7 @@ func (f *referring) notWatched(all []referred) (says []string) {
 	return says
 }
 
-// changed has the objects looked at that refer to one that has changed, or that it starts.
+// changed queues the objects that refer to t, or that t starts, after t has changed.
 func (f *referring) changed(t target, v dependent.Version, exists bool) {
 	version := missing
 	if exists {
@@ -289,14 +287,14 @@ func (f *referring) changed(t target, v dependent.Version, exists bool) {
 	}
 }
 
-// refer notes what an object refers to, and returns what is known of that. known is false
-// before all of it is: then the object is looked at again when it is.
+// refer notes the references of an object, and returns what is known of them. If known is false,
+// something is not known yet; the object is queued when it is.
 func (f *referring) refer(key types.NamespacedName, owner proxy.Owner, refs []reference.Reference) (all []referred, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop(key)
 	known = true
-	for _, gvk := range f.reported { // what a run names it has to compare
+	for _, gvk := range f.reported { // a run may report any of their objects
 		_, listed := f.current(target{kind: f.kind(gvk)}, owner)
 		known = known && listed
 	}
@@ -321,7 +319,7 @@ func (f *referring) target(ref reference.Reference) target {
 	return t
 }
 
-// now is what is known of an object that is referred to.
+// now returns what is known of t.
 func (f *referring) now(t target, owner proxy.Owner) referred {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -341,7 +339,7 @@ func (f *referring) current(t target, owner proxy.Owner) (is referred, known boo
 	return is, known
 }
 
-// forget drops what is known of an object that is gone.
+// forget drops the references of an object that is gone.
 func (f *referring) forget(key types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -358,41 +356,41 @@ func (f *referring) drop(key types.NamespacedName) {
 	delete(f.targets, key)
 }
 
-// watched is true while changes of an object are seen.
+// watched reports whether changes of t are seen at the moment.
 func (f *referring) watched(t target) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return t.kind.refused == "" && f.seen(t)
 }
 
-// seen is true if changes of an object are seen at all.
+// seen reports whether t is cluster-scoped or in a namespace that the operator watches.
 func (f *referring) seen(t target) bool {
 	return t.Namespace == "" || len(f.namespaces) == 0 || slices.Contains(f.namespaces, t.Namespace)
 }
 
-// nowhere is true for an object that has to be in a namespace, of which none is given.
+// nowhere reports whether t needs a namespace and has none.
 func (f *referring) nowhere(t target) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return t.Namespace == "" && t.kind.followed != nil && t.kind.namespaced
 }
 
-// referencesKey is where a trimmed object keeps what it refers to, as [packReferences]
-// writes it.
+// referencesKey is the field of a trimmed object that holds its references, encoded by
+// [packReferences].
 const referencesKey = "rolewright.dev/references"
 
 func packReferences(refs []reference.Reference) string {
-	text, _ := json.Marshal(refs) // which are texts
+	text, _ := json.Marshal(refs) // strings can always be encoded
 	return string(text)
 }
 
 func unpackReferences(packed string) []reference.Reference {
 	var refs []reference.Reference
-	_ = json.Unmarshal([]byte(packed), &refs) // it is packed by this process
+	_ = json.Unmarshal([]byte(packed), &refs) // this process has packed it
 	return refs
 }
 
-// targetOf is the object that a reference names.
+// targetOf returns the target that a reference names.
 func (f *referring) targetOf(ref reference.Reference) target {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,17 +18,17 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// reportingController is who reports Events: the operator's own, and those of roles.
+// reportingController is the reporting controller in Events, both the operator's own and those of roles.
 const reportingController = "rolewright.dev/operator"
 
-// The action of the operator's Events.
+// The actions in the operator's Events.
 const (
 	actionReconcile = "Reconcile"
 	actionFinalize  = "Finalize"
 	actionCheck     = "Check"
 )
 
-// Reasons of Events that are none of a run.
+// Reasons of Events that are not reasons of runs.
 const (
 	// reasonRecovered: a run has succeeded after failures.
 	reasonRecovered = "Recovered"
@@ -36,9 +36,9 @@ const (
 	reasonOrphaned = "Orphaned"
 )
 
-// reporter writes the operator's own Events, in the background. Events that are alike are
-// one with a count; that, and what is tried again, is the library's. It is a runnable of
-// the manager, which stops it after the runs: it does not wait for leadership.
+// reporter writes the operator's own Events in the background. The library merges equal Events
+// into one with a count, and retries. reporter is a runnable of the manager that does not wait for
+// leadership, so that the manager stops it after the runs.
 type reporter struct {
 	events.EventRecorder
 	caster events.EventBroadcaster
@@ -68,7 +68,7 @@ func (r *reporter) Start(ctx context.Context) error {
 // NeedLeaderElection implements [manager.LeaderElectionRunnable].
 func (*reporter) NeedLeaderElection() bool { return false }
 
-// eventSink leaves out what may not be written, and says so once.
+// eventSink drops Events that the operator may not write, and logs that once.
 type eventSink struct {
 	events.EventSink
 	log  logr.Logger
@@ -100,8 +100,8 @@ func (s *eventSink) allowed(made, e *eventsv1.Event, err error) (*eventsv1.Event
 	return e, nil
 }
 
-// report tells of the end of a run as an Event of its object, if it is worth one. before
-// is the run before it; nil if none is known. The message is masked already.
+// report writes an Event about the end of a run if it is worth one. before is the previous
+// run; nil if none is known. The run's message is masked already.
 func (r *reconciler) report(s *scope, before *status.Run, run status.Run) {
 	e, worth := eventOf(s.memory.judged, run, r.givenUp(s, run))
 	if run.Mode == status.ModeCheck {
@@ -112,7 +112,7 @@ func (r *reconciler) report(s *scope, before *status.Run, run status.Run) {
 	}
 }
 
-// tell writes an Event of the object.
+// tell writes an Event about the object of s.
 func (r *reconciler) tell(s *scope, e reported) {
 	if r.set.events == nil {
 		return
@@ -123,8 +123,9 @@ func (r *reconciler) tell(s *scope, e reported) {
 	}, nil, e.kind, e.reason, e.action, "%s", text.Cut(e.note, maxEventNote))
 }
 
-// givenUp is the reason for which no run follows a failure that others could follow;
-// empty if there is none, or the failure before it was the last one already.
+// givenUp returns why a failed run that could be retried is not retried: its finalizer is
+// removed, or the retries are exhausted. It is empty otherwise, and if the object was
+// already stalled before the run.
 func (r *reconciler) givenUp(s *scope, run status.Run) string {
 	last := s.memory.judged
 	switch {
@@ -142,10 +143,10 @@ func (r *reconciler) givenUp(s *scope, run status.Run) string {
 // reported is an Event about a run.
 type reported struct{ kind, reason, action, note string }
 
-// eventOf is the Event about a run, and false if there is none: one tells of the first
-// failure of a row, of another reason, of the end of retries, and of the success after
-// that. last is the run before it that was not interrupted; nil if none is known. givenUp
-// is why no run follows a failure; empty if one does, or the failure itself says why.
+// eventOf returns the Event about a run, and false if there is none. There is one about the
+// first failure in a row, a failure with another reason, the end of retries, and the success
+// after failures. last is the previous run that was not interrupted; nil if none is known.
+// givenUp is why no retry follows; empty if one does, or the failure itself says why.
 func eventOf(last *status.Run, run status.Run, givenUp string) (reported, bool) {
 	e := reported{corev1.EventTypeWarning, run.Reason, actionReconcile, run.Message}
 	if run.Cause == string(causeDeleted) {
@@ -166,8 +167,8 @@ func eventOf(last *status.Run, run status.Run, givenUp string) (reported, bool) 
 	return reported{}, false
 }
 
-// driftEvent is the Event about a check, and false if there is none: one tells of the
-// first check in a row that finds changes, and of the first that fails.
+// driftEvent returns the Event about a check, and false if there is none. There is one about the
+// first check in a row that finds changes, and about the first that fails.
 func driftEvent(before *status.Run, run status.Run) (reported, bool) {
 	e := reported{corev1.EventTypeWarning, status.Drifted, actionCheck, ""}
 	again := before != nil && before.Mode == status.ModeCheck
@@ -179,7 +180,7 @@ func driftEvent(before *status.Run, run status.Run) (reported, bool) {
 	return e, run.Drifted && !(again && before.Drifted)
 }
 
-// runs is a number of runs in words.
+// runs returns a number of runs as a phrase.
 func runs(n int64) string {
 	if n == 1 {
 		return "1 run"

@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/runner/report"
 )
 
-// callsOfCommand does what the command of s asks for: what it has read is noted here, and all
-// else is done as for modules.
+// callsOfCommand returns the function that handles the calls of s's command. Reports of references are
+// handled here, everything else as for modules.
 func (r *reconciler) callsOfCommand(s *scope) func(context.Context, string, []byte) error {
 	return func(ctx context.Context, name string, body []byte) error {
 		if name == string(report.Reference) {
@@ -28,8 +28,8 @@ func (r *reconciler) callsOfCommand(s *scope) func(context.Context, string, []by
 	}
 }
 
-// hear notes an object that the command names, in the version that it has now. What changes
-// after that counts as a change, whenever the command has read it.
+// hear notes an object that the command reports, in its current version. Any later change counts,
+// whenever the command has read the object.
 func (r *reconciler) hear(s *scope, body []byte) error {
 	var said report.Object
 	if err := json.Unmarshal(body, &said); err != nil {
@@ -43,7 +43,7 @@ func (r *reconciler) hear(s *scope, body []byte) error {
 		return err
 	}
 	if r.referring == nil {
-		return nil // one run alone
+		return nil // a run without an operator
 	}
 	t := r.referring.targetOf(ref)
 	if slices.ContainsFunc(s.heard, func(is referred) bool { return is.target == t }) {
@@ -56,8 +56,8 @@ func (r *reconciler) hear(s *scope, body []byte) error {
 	return nil
 }
 
-// mayReport is an error for an object that the commands of the watch cannot have watched. What a
-// status says is held to it, too.
+// mayReport returns an error if the watch's commands may not report ref. It also judges the references
+// in a status.
 func (r *reconciler) mayReport(s *scope, ref reference.Reference) error {
 	switch {
 	case !slices.Contains(reference.Reported(r.watch), ref.GVK):
@@ -72,12 +72,12 @@ func (r *reconciler) mayReport(s *scope, ref reference.Reference) error {
 	return nil
 }
 
-// reportedBefore are the references that the record of the last run has. What is not as
-// [reconciler.mayReport] wants, which others may have written, or another version of the
-// watch, is left out.
+// reportedBefore returns the references in the record of the last run, given as texts. It leaves
+// out those that [reconciler.mayReport] does not allow: other clients, or another version of the
+// watch, may have written them.
 func (r *reconciler) reportedBefore(s *scope, texts []string) (refs []reference.Reference) {
 	for _, text := range texts {
-		parts := strings.SplitN(text, " ", 3) // as package status has read it
+		parts := strings.SplitN(text, " ", 3) // package status has checked the form
 		if len(parts) != 3 {
 			continue
 		}
@@ -90,8 +90,8 @@ func (r *reconciler) reportedBefore(s *scope, texts []string) (refs []reference.
 	return refs
 }
 
-// watchReported has the objects watched that the command has named, in place of those that the
-// run before had named, if the run has succeeded.
+// watchReported replaces the references that the previous run's command reported by those of this
+// run, if it has succeeded.
 func (r *reconciler) watchReported(s *scope) {
 	if s.referring == nil || len(r.referring.reported) == 0 || s.deleting || s.plan.check || s.err != nil || !s.result.Verdict().Success {
 		return
@@ -108,22 +108,22 @@ func (r *reconciler) watchReported(s *scope) {
 	for i, is := range all {
 		same := func(other referred) bool { return other.target == is.target }
 		if before := slices.IndexFunc(s.referred, same); before >= 0 {
-			all[i] = s.referred[before] // as the run began, or has left it
+			all[i] = s.referred[before] // in the version that the run saw at its start, or wrote
 		} else if heard := slices.IndexFunc(s.heard, same); heard >= 0 {
 			all[i] = s.heard[heard]
 		}
 	}
-	if s.referred = all; !s.earlier { // which versions such a run has read is not known: its inputs are those of its ticket
+	if s.referred = all; !s.earlier { // what an adopted run has read is not known: it keeps the inputs in its ticket
 		s.noteReferred()
 	}
 }
 
-// recorded is how a reference is recorded; empty if it cannot be.
+// recorded returns the form in which a status records a reference; empty if it cannot be recorded.
 func recorded(ref reference.Reference) string {
 	return status.Reference(ref.GVK.GroupVersion().String(), ref.GVK.Kind, ref.Namespace, ref.Name)
 }
 
-// references are those that are recorded with the run of s.
+// references returns the reported references, to be recorded with the run of s.
 func (r *reconciler) references(s *scope) (refs []string) {
 	for _, ref := range s.reported {
 		refs = append(refs, recorded(ref))

@@ -11,17 +11,17 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// all are the kinds that are watched at the moment.
+// all returns the kinds that are currently watched.
 func (s *Set) all() []*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.kinds)
 }
 
-// Watch has the watches of a list served, and runs made of a copy of the content from now
-// on. A kind whose watch is as it was goes on, and its objects are looked at; another
-// one is stopped: its runs end as they have begun, no new one starts, and then it is
-// served as the list says, if it is in it. Safe for concurrent use.
+// Watch replaces the served watches by a list, and the content of new runs by a copy. A watch
+// that has not changed continues, and its objects are queued. A changed or removed watch is
+// stopped: it starts no new runs, and its runs in progress go on to their end; after that, the
+// new watch of the kind is served, if there is one. Watch is safe for concurrent use.
 func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -34,7 +34,7 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 	return nil
 }
 
-// serve has the watches of a list served for the objects of a shard.
+// serve serves the watches of a list for the objects of a shard. The caller must hold s.change.
 func (s *Set) serve(shard *Shard, all []watches.Watch) error {
 	content := s.copied
 	by, claims, err := newWatchers(all, s.watchers[shard])
@@ -71,8 +71,8 @@ func (s *Set) serve(shard *Shard, all []watches.Watch) error {
 	return nil
 }
 
-// replace stops those that are not among kinds, and has those that were added wait for the
-// end of what was served of the same kind. The kinds of other shards stay.
+// replace makes kinds the served kinds of a shard. It stops the shard's other kinds, and has those
+// in added wait for the end of their predecessors. The kinds of other shards are not affected.
 func (s *Set) replace(shard *Shard, kinds, added []*kind) {
 	all := append([]*kind{}, kinds...)
 	var stopped []*kind
@@ -91,7 +91,7 @@ func (s *Set) replace(shard *Shard, kinds, added []*kind) {
 	}
 	for _, k := range added {
 		if k.after = slices.Clone(s.ending[ofShard{shard, k.watch.GVK}]); s.kinds != nil || shard != nil {
-			k.state = errWaiting // which leaves a Pod ready
+			k.state = errWaiting // the Pod stays ready in this state
 		}
 	}
 	s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Set) replace(shard *Shard, kinds, added []*kind) {
 	}
 }
 
-// closed is true if nothing is left of a kind that was stopped.
+// closed reports whether a channel is closed.
 func closed(ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -112,8 +112,8 @@ func closed(ended <-chan struct{}) bool {
 	}
 }
 
-// awaitBefore waits for the end of what was served of the kind before, which comes with
-// the end of the operator, too.
+// awaitBefore waits for the end of the kind's predecessors, which also end when the operator
+// stops.
 func (k *kind) awaitBefore() {
 	if len(k.after) == 0 {
 		return
@@ -135,7 +135,7 @@ func (k *kind) awaitBefore() {
 	}
 }
 
-// same tells whether two watches are, wherever they stand in the file.
+// same reports whether two watches are equal, apart from their positions in the file.
 func same(a, b watches.Watch) bool {
 	a.Pos, b.Pos = watches.Position{}, watches.Position{}
 	return reflect.DeepEqual(a, b)
@@ -156,8 +156,8 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy, s
 	return k
 }
 
-// ContentChanged has all objects looked at whose roles or playbooks may have changed:
-// those run for which they have. Safe for concurrent use.
+// ContentChanged makes the operator read the content again, and queues all objects; those whose
+// content has changed run. It is safe for concurrent use.
 func (s *Set) ContentChanged() {
 	for _, k := range s.all() {
 		u := k.acquireContent(context.Background())

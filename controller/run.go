@@ -23,10 +23,10 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// rolesPathEnv is where Ansible looks for the roles that playbooks name.
+// rolesPathEnv tells Ansible where to look for the roles that playbooks name.
 const rolesPathEnv = "ANSIBLE_ROLES_PATH"
 
-// traceParentEnv is where callbacks and modules find the trace of the run,
+// traceParentEnv tells callbacks and modules the trace of the run,
 // https://opentelemetry.io/docs/specs/otel/context/env-carriers/.
 const traceParentEnv = "TRACEPARENT"
 
@@ -65,7 +65,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (phaseResult, error) {
 	stop := s.progress.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
 	if errors.Is(s.err, runner.ErrTooLate) {
-		s.err = ErrLeadershipLost // this process was frozen, maybe
+		s.err = ErrLeadershipLost // this process may have been frozen
 	}
 	failpoint.Hit("run.ended")
 	s.object = stop()
@@ -73,9 +73,9 @@ func (r *reconciler) run(ctx context.Context, s *scope) (phaseResult, error) {
 		return then, err
 	}
 	r.countRun(s)
-	s.access.Revoke() // no request of the run is in progress any more
+	s.access.Revoke() // after this, no request of the run is in progress
 	r.pruneUntouched(ctx, s)
-	r.dismiss(s) // before the end is recorded, which says what the object owns now
+	r.dismiss(s) // before the end is recorded together with the object's dependents
 	r.settleReferences(ctx, s)
 	failpoint.Hit("run.dismissed")
 	r.strip(s, req.ID)
@@ -84,7 +84,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (phaseResult, error) {
 	return runEnded, nil
 }
 
-// follow has the events of the run logged, shown in the status, and taken for signs of life.
+// follow sets up req so that each event of the run is logged, shown in the status, and counted as a sign of life.
 func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
@@ -108,7 +108,7 @@ func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
 	return events
 }
 
-// noteStart says in log and metrics that a run starts.
+// noteStart records the start of a run in the log and in metrics.
 func (r *reconciler) noteStart(s *scope, dir string) {
 	log := s.log
 	if s.trigger != "" {
@@ -123,7 +123,7 @@ func (r *reconciler) noteStart(s *scope, dir string) {
 	s.started = true
 }
 
-// execute makes the run; on a full disk, as soon as old runs have made room.
+// execute executes the run. If the disk is full, it removes old runs and tries again.
 func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
 	for {
 		result, err := r.opts.Runner.Run(ctx, req)
@@ -133,8 +133,8 @@ func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Re
 	}
 }
 
-// strip removes from the directory of a run that has ended what is of no use to
-// anybody now: the way to the API server, the extra vars, the environment.
+// strip removes from the directory of an ended run the files that no longer serve a purpose:
+// the kubeconfig, the extra vars, the environment.
 func (r *reconciler) strip(s *scope, run string) {
 	dir, err := r.store.Dir(s.uid(), run)
 	if err == nil {
@@ -145,7 +145,7 @@ func (r *reconciler) strip(s *scope, run string) {
 	}
 }
 
-// prepare says what is run for the object, after what hooks have to say.
+// prepare returns the request for the run, after calling the hooks.
 func (r *reconciler) prepare(ctx context.Context, s *scope) (runner.Request, error) {
 	if s.token != "" {
 		return r.adopted(s)
@@ -161,7 +161,7 @@ func (r *reconciler) prepare(ctx context.Context, s *scope) (runner.Request, err
 	return r.request(s, sources, more)
 }
 
-// request says what is run for the object, and where.
+// request returns the request for the run, and creates its directory.
 func (r *reconciler) request(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
 	req, err := r.buildRequest(s, sources, more)
 	if err != nil {
@@ -190,8 +190,8 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 	return req, nil
 }
 
-// buildRequest makes the request for the run of s, with variables of other objects, and more of a hook. It adds
-// warnings about variables to s.
+// buildRequest builds the request for the run of s, without its directory. sources are variables from other objects,
+// more those of a hook. It adds warnings about variables to s.
 func (r *reconciler) buildRequest(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
 	content, finalizerVars := r.contentFor(s), map[string]any(nil)
 	if s.deleting {
@@ -214,7 +214,7 @@ func (r *reconciler) buildRequest(s *scope, sources []extravars.Source, more map
 	_, hasSpec := s.object.Object["spec"]
 	for _, n := range notices {
 		if n.Kind == extravars.SpecNotMap && !hasSpec {
-			continue // many kinds have none, and that is no mistake
+			continue // many kinds have no spec, which is not a mistake
 		}
 		s.warnings = append(s.warnings, n.Detail)
 	}
@@ -226,7 +226,7 @@ func (r *reconciler) buildRequest(s *scope, sources []extravars.Source, more map
 	}, nil
 }
 
-// contentFor is what the watch has be run for the object.
+// contentFor returns the content to run: the finalizer's, the check command's, or the watch's.
 func (r *reconciler) contentFor(s *scope) watches.Content {
 	content := r.watch.Content
 	switch {
@@ -242,8 +242,8 @@ func contentOf(c *contentcopy.Copy, is watches.Content) runner.Content {
 	return runner.Content{Playbook: c.Path(is.Playbook), Role: c.Path(is.Role)}
 }
 
-// logVerbosity is the verbosity that switches the log to raw output: the
-// annotation's, else the environment's; that of flags and watches does not count.
+// logVerbosity returns the verbosity that switches the log to raw output: the
+// annotation's, else the environment's. The verbosity of flags and watches has no effect on it.
 func (r *reconciler) logVerbosity(s *scope) int {
 	if s.settings.verbose {
 		return s.settings.verbosity
@@ -251,7 +251,7 @@ func (r *reconciler) logVerbosity(s *scope) int {
 	return r.opts.LogVerbosity
 }
 
-// countRun notes whether the run was made, and says in metrics and log how.
+// countRun notes whether the run took place, and records in metrics and in the log how.
 func (r *reconciler) countRun(s *scope) {
 	result := s.result
 	if why := result.Unsuited(); why != "" {
@@ -275,16 +275,16 @@ func (r *reconciler) countEvents(sum jobevent.Summary) {
 	r.metrics.RunEvents(metrics.EventGap, sum.Gaps)
 }
 
-// conclude records how the run ended, and takes the finalizer off if a
-// finalizer run was proved.
+// conclude records how the run ended, and removes the finalizer if a finalizer run has
+// succeeded or was given up.
 func (r *reconciler) conclude(ctx context.Context, s *scope) (phaseResult, error) {
 	if s.recorded != nil {
 		return r.recordEnd(ctx, s, *s.recorded)
 	}
 	run := r.endedRun(s)
 	r.callAfterHook(ctx, s, &run)
-	if run.Reason == string(runner.NoSpace) && s.result.Executor() != runner.ExecutorJob { // whose disk is another
-		r.store.MakeRoom() // for the next one
+	if run.Reason == string(runner.NoSpace) && s.result.Executor() != runner.ExecutorJob { // a Job has another disk
+		r.store.MakeRoom() // for the next run
 	}
 	if err := r.store.Record(s.uid(), s.deleting, run); err != nil {
 		s.log.Error(err, "The end of the run is kept in memory only until it is written")
@@ -292,19 +292,19 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (phaseResult, error
 	return r.recordEnd(ctx, s, run)
 }
 
-// recordEnd is the second half of conclude. It has a context of its own: a result
-// is written also while the operator stops.
+// recordEnd is the second half of conclude. It has its own context, since a result
+// is written even while the operator stops.
 func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (phaseResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	if s.earlier && !run.RefusesInput() {
-		run.Permanent = false // as far as this process knows, which may be of another image
+		run.Permanent = false // this process may have another image, with which the run may succeed
 	}
 	m, before := s.memory, s.memory.last
 	r.judgeRollout(s, before, run)
 	m.blocked = blocked(m.blocked, run)
 	if was := m.unwritten; was != nil && was.ID != run.ID {
-		r.settle(s, was.ID) // its end will not be written any more
+		r.settle(s, was.ID) // its result is no longer written
 	}
 	r.keepSpec(s, m.last, run)
 	m.asked, m.ownSpec = s.askedAfter(run), s.progress.ownSpec()
@@ -319,8 +319,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (p
 	err := r.writeEnd(ctx, s, run)
 	switch {
 	case apierrors.IsNotFound(err):
-		if !m.finalized { // an object that goes has no use for the result
-			return notThere, nil // it is kept and written later, unless the object is gone
+		if !m.finalized { // an object that is about to go does not need the result
+			return notThere, nil // the result is kept and written later, unless the object is gone
 		}
 	case refused(err):
 		r.logRefusal(s, err)
@@ -346,7 +346,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (p
 	return after(cmp.Or(then.delay(), then.recheckAfter())), nil
 }
 
-// noteEnd says in log, history and metrics how a run has ended.
+// noteEnd records in the log, the history and metrics how a run ended.
 func (r *reconciler) noteEnd(s *scope, run status.Run) {
 	if s.follower != nil {
 		s.follower.End(run)

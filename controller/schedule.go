@@ -11,8 +11,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// cause says why a run starts. The words stand in the status, in logs and in
-// metrics.
+// cause says why a run starts. It appears in the status, in logs and in metrics.
 type cause string
 
 const (
@@ -35,26 +34,25 @@ const (
 	causeRestart      cause = "restart"
 )
 
-// minPeriod is the shortest time between two runs that a period or a
-// requeue_after can ask for: less than that, and one object keeps the operator
-// from all others.
+// minPeriod is the shortest interval that a period or a requeue_after can ask for.
+// With a shorter one, a single object could keep the operator busy all the time.
 const minPeriod = time.Second
 
-// maxPeriod is the longest: with the jitter on top it stays a duration.
+// maxPeriod is the longest interval. With jitter added, it still fits a [time.Duration].
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
 // retry is the policy for failed runs.
 type retry struct {
 	min, max time.Duration
-	// factor is by how much the time grows; 0 is 2.
+	// factor multiplies the delay after each failure; 0 means 2.
 	factor float64
-	// most is how many runs in a row may fail before the object stalls, or, if that is
-	// false, is run at the longest interval; 0 is no limit.
+	// most is how many runs in a row may fail; 0 is no limit. After that, the object stalls if
+	// stalls is true; otherwise it is run at the longest interval.
 	most   int64
 	stalls bool
 }
 
-// retryOf is the policy of a watch, with that of the flags for what it does not say.
+// retryOf returns the policy of a watch. shortest and longest come from the flags and fill in what the watch leaves out.
 func retryOf(w watches.Retry, shortest, longest time.Duration) retry {
 	r := retry{
 		min: cmp.Or(w.Initial, shortest), max: cmp.Or(w.Max, longest), factor: w.Factor,
@@ -67,7 +65,7 @@ func retryOf(w watches.Retry, shortest, longest time.Duration) retry {
 	return r
 }
 
-// delay is the time from the end of the n-th failure in a row to the next run.
+// delay returns the time from the end of the n-th failure in a row to the next run.
 func (r retry) delay(n int64) time.Duration {
 	if r.exhausted(n) {
 		return r.max
@@ -79,14 +77,14 @@ func (r retry) delay(n int64) time.Duration {
 	return time.Duration(grown)
 }
 
-// unbounded is the policy for what is not a failure of the role: it goes on for ever.
+// unbounded returns the policy without a limit, for what is not the role's failure: that is retried for ever.
 func (r retry) unbounded() retry {
 	r.most = 0
 	return r
 }
 
-// blameless tells the reasons of failures that are not the role's: there was no room for the
-// run, it could not be made, or it was cancelled. They do not count as attempts.
+// blameless reports whether a failure's reason is not the role's fault: there was no room for the
+// run, it could not be made, or it was cancelled. Such failures do not count as attempts.
 func blameless(reason string) bool {
 	switch reason {
 	case string(runner.NoSpace), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonCancelled, string(runner.CommandNotRunnable):
@@ -95,8 +93,8 @@ func blameless(reason string) bool {
 	return false
 }
 
-// blocked counts the runs in a row whose end is not the role's doing: n before run. Another
-// interruption says nothing of what blocks the object.
+// blocked returns how many runs in a row, including run, have ended through no fault of the role; n is the
+// number before run. An interruption that is no disruption leaves the number as it is.
 func blocked(n int64, run status.Run) int64 {
 	switch {
 	case run.Disrupted(), run.Result == status.Failed && blameless(run.Reason):
@@ -107,12 +105,12 @@ func blocked(n int64, run status.Run) int64 {
 	return 0
 }
 
-// exhausted tells whether n failures in a row are as many as may be.
+// exhausted reports whether n failures in a row have reached the limit.
 func (r retry) exhausted(n int64) bool { return r.most > 0 && n >= r.most }
 
 // jitter lengthens d by up to a tenth, so that objects created together do not
-// run together for ever. It depends on the last run's ID only: a restarted
-// operator comes to the same time.
+// run together for ever. It depends only on the last run's ID, so a restarted
+// operator computes the same time.
 func jitter(d time.Duration, id string) time.Duration {
 	d = min(d, maxPeriod)
 	h := fnv.New32a()
@@ -120,57 +118,58 @@ func jitter(d time.Duration, id string) time.Duration {
 	return d + time.Duration(float64(d)*0.1*float64(h.Sum32()%1024)/1024)
 }
 
-// situation is what the decision about a run rests on.
+// situation holds everything on which the decision about a run depends.
 type situation struct {
 	// last is the recorded run; nil if none is known.
 	last *status.Run
-	// met is what the object was like when the process met it, if it was run before, as far as
-	// that is known; else nil.
+	// firstSeen is the state in which this process found an object that was run before without a
+	// record; else nil.
 	firstSeen *firstSeen
-	// deleting is true if the object is being deleted and waits for us.
+	// deleting is true if the object is being deleted and waits for the operator.
 	deleting bool
-	// dependent is true if another client has changed what the object owns.
+	// dependent is true if another client has changed a dependent of the object.
 	dependent bool
-	// blocked is how many runs in a row have ended by what is not the role's; see [blocked].
+	// blocked is how many runs in a row have ended through no fault of the role; see [blocked].
 	blocked int64
-	// loops is how many runs in a row such changes have started; effects is those that changes like the ones since have started.
+	// loops is how many runs in a row changes by others, or by the run itself, have started. effects is the same number
+	// for changes like the current one: in the object's own namespace, or in other namespaces.
 	loops, effects int
-	// ownSpec is true if nothing but the last run itself has changed the spec since.
+	// ownSpec is true if only the last run itself has changed the spec since.
 	ownSpec bool
-	// fingerprint and generation are the current inputs'.
+	// fingerprint and generation are those of the current inputs.
 	fingerprint string
 	generation  int64
-	// moved is true if another watch of the kind has made the last run.
+	// moved is true if another watch of the kind made the last run.
 	moved bool
-	// environment is true if nothing but the environment differs from the last run's inputs.
+	// environment is true if only the environment differs from the last run's inputs.
 	environment bool
-	// others is the cause if nothing but other objects does; else empty.
+	// others is the cause of a run if only other objects differ from the last run's inputs; else empty.
 	others cause
-	// ofObject is true if the object, or another one that starts its runs, is known to differ too.
+	// ofObject is true if the object, a referenced object or a trigger is known to differ from the last run's inputs.
 	ofObject bool
-	// times are those of the watch's schedule, for the object.
+	// times is the watch's schedule, as it applies to the object.
 	times timetable
-	// period is the time between runs that nothing asks for; 0 disables.
+	// period is the time after a run until the next one if nothing changes; 0 for none.
 	period time.Duration
 	retry  retry
 	// mode says which runs are checks.
 	mode watches.Mode
-	// arrived is true if what the last run has parked the object for is there;
-	// nextLook is when to look again.
+	// arrived is true if what the parked object waits for has come about;
+	// nextLook is when to check that again.
 	arrived  bool
 	nextLook time.Time
-	// paused is until when nothing but a deletion starts a run, and not even that if
-	// pausesDeletion is true.
+	// paused is the end of a pause, during which only a deletion starts a run, and not even
+	// that if pausesDeletion is true.
 	paused         time.Time
 	pausesDeletion bool
-	// requested names the run that was asked for by hand last; empty if none was.
+	// requested names the run that was last requested by hand; empty if none was.
 	requested string
 }
 
-// plan is the decision: run now for a cause, or wait. A wait of 0 without a
-// cause means that only an event starts the next run. held is the cause of a run
-// that would start now if the object were not paused, or, with until, if the maintenance
-// window were open that opens then. check is true for a run that changes nothing.
+// plan is the decision: run now for a cause, or wait. A wait of 0 without a cause
+// means that only an event starts the next run. held is the cause of a run that is due but
+// held back: by a pause if until is zero, else until the maintenance window opens at that
+// time. check is true for a run that changes nothing.
 type plan struct {
 	cause, held cause
 	until       time.Time
@@ -193,7 +192,7 @@ func decide(now time.Time, s situation) plan {
 	return p
 }
 
-// pauseLeft is when to look at an object again that is paused until a time; 0 if the pause has no end.
+// pauseLeft returns the delay until a paused object is checked again; 0 if the pause has no end.
 func pauseLeft(now, paused time.Time) time.Duration {
 	if !paused.Before(forEver()) {
 		return 0
@@ -201,7 +200,7 @@ func pauseLeft(now, paused time.Time) time.Duration {
 	return min(paused.Sub(now), maxPeriod)
 }
 
-// due is the plan for an object that is not paused, at any time.
+// due returns the plan without regard to a pause or a maintenance window.
 func (s situation) due(now time.Time) plan {
 	switch last := s.last; {
 	case s.deleting && (last == nil || last.Cause != string(causeDeleted)):
@@ -211,15 +210,15 @@ func (s situation) due(now time.Time) plan {
 	case last.Result == status.Interrupted && !last.BacksOff():
 		return plan{cause: s.ifDeleting(causeInterrupted)}
 	case last.LostOften():
-		// Its record has the fingerprint and the request of the run before it: only the generation tells what has changed since.
+		// The record of a lost run has the fingerprint and request of the run before it, so only the generation shows a change.
 		if last.Generation != s.generation {
 			return plan{cause: s.ifDeleting(causeChanged)}
 		}
 		return s.timed(now)
 	case s.requested != "" && s.requested != last.Handled:
-		return plan{cause: s.ifDeleting(causeManual)} // also of what a rollout holds
+		return plan{cause: s.ifDeleting(causeManual)} // even if a rollout holds the object
 	case s.deleting && last.Fingerprint != s.fingerprint && s.ownSpec:
-		return s.timed(now) // a finalizer run that changes its own object has no other pause
+		return s.timed(now) // nothing else slows down a finalizer run that changes its own object
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
 	case last.Fingerprint != s.fingerprint:
@@ -246,7 +245,7 @@ func (s situation) due(now time.Time) plan {
 	}
 	p := s.timed(now)
 	if p.cause == "" && s.dependent && s.effects >= loopRuns {
-		// What is due without the change by others does not wait for it.
+		// A run that is due without the others' change must not wait for loopPause.
 		s.dependent = false
 		if other := s.timed(now); other.cause != "" || other.wait > 0 && other.wait < p.wait {
 			return other
@@ -255,7 +254,7 @@ func (s situation) due(now time.Time) plan {
 	return p
 }
 
-// timed is the plan for an object of which nothing has changed that starts a run at once.
+// timed returns the plan for an object without a change that starts a run at once.
 func (s situation) timed(now time.Time) plan {
 	if s.last.Wait != nil && (!s.dependent || s.deleting) {
 		return s.waiting(now)
@@ -268,21 +267,21 @@ func (s situation) timed(now time.Time) plan {
 		if why == causeSchedule {
 			return plan{wait: min(wait, maxPeriod)}
 		}
-		// A recorded end in the future is a clock that went back: never wait
-		// longer than the whole delay for it.
+		// A recorded end in the future means that the clock went back: never wait
+		// longer than the whole delay.
 		return plan{wait: min(wait, due.Sub(s.last.Finished))}
 	}
 	return plan{cause: s.ifDeleting(why)}
 }
 
-// waiting is the plan for an object that the last run has parked. When the time is
-// over the object runs, too: the run says so.
+// waiting returns the plan for a parked object. The object also runs when its time to wait is
+// over; that run reports it.
 func (s situation) waiting(now time.Time) plan {
 	wait := s.last.Wait
 	if s.arrived || !now.Before(wait.Until) {
 		return plan{cause: s.ifDeleting(causeWaited)}
 	}
-	// A recorded time in the future is a clock that went back.
+	// The clock may have gone back: never wait longer than the whole time.
 	next := min(wait.Until.Sub(now), wait.Until.Sub(wait.Since), max(s.nextLook.Sub(now), minLook))
 	return plan{wait: max(next, time.Millisecond)}
 }
@@ -294,9 +293,9 @@ func (s situation) ifDeleting(c cause) cause {
 	return c
 }
 
-// next is when the run after s.last is due if nothing changes, and why; no cause means
-// never. A firing of the schedule counts as long as no run has started since, so that one
-// that was missed is made good once.
+// next returns when the run after s.last is due if nothing changes, and why; without a cause,
+// no run is planned. A firing of the schedule counts until a run starts after it, so missed
+// firings lead to one run.
 func (s situation) next(now time.Time) (time.Time, cause) {
 	due, why := s.unscheduled()
 	if s.deleting || why == "" && s.stalled() || why != "" && why != causePeriod && why != causeRequeueAfter {
@@ -312,13 +311,13 @@ func (s situation) next(now time.Time) (time.Time, cause) {
 	return due, why
 }
 
-// unscheduled is next without a schedule.
+// unscheduled is next without regard to the schedule.
 func (s situation) unscheduled() (time.Time, cause) {
 	last := s.last
 	delay, why := s.period, causePeriod
 	switch {
 	case s.drifted():
-		return last.Finished.Add(time.Millisecond), causeDrift // not at once, which would be never
+		return last.Finished.Add(time.Millisecond), causeDrift // a delay of zero would mean never
 	case s.stalled():
 		return time.Time{}, ""
 	case last.BacksOff():
@@ -330,10 +329,10 @@ func (s situation) unscheduled() (time.Time, cause) {
 	case last.Wait != nil:
 		return last.Finished.Add(minLook), causeWaited
 	case last.RequeueAfter > 0:
-		return last.Finished.Add(min(last.RequeueAfter, maxPeriod)), causeRequeueAfter // the time that the run asks for, without jitter
+		return last.Finished.Add(min(last.RequeueAfter, maxPeriod)), causeRequeueAfter // exactly the time that the run asked for, without jitter
 	case s.deleting:
-		// A success that is recorded but whose finalizer is still there was
-		// recorded by another process: only a proof of our own takes it off.
+		// Another process recorded this success and did not remove the finalizer:
+		// only a run of this process proves that it may be removed.
 		return last.Finished, causeDeleted
 	case s.period <= 0:
 		return time.Time{}, ""
@@ -341,8 +340,8 @@ func (s situation) unscheduled() (time.Time, cause) {
 	return last.Finished.Add(jitter(delay, last.ID)), why
 }
 
-// stalled is true after a failure that no run follows by itself. A finalizer run is always
-// repeated, since its object keeps others waiting, such as its namespace.
+// stalled reports whether the last run failed and no retry is planned. A finalizer run is always
+// retried, since others may wait for the deletion of its object, such as its namespace.
 func (s situation) stalled() bool {
 	switch last := s.last; {
 	case last.Result != status.Failed, s.deleting:
@@ -356,7 +355,7 @@ func (s situation) stalled() bool {
 	}
 }
 
-// again is how long after its end a failed run is repeated, and why.
+// again returns the delay from the end of a failed run to its repetition, and the cause of that.
 func (s situation) again() (time.Duration, cause) {
 	last := s.last
 	delay, why := max(s.retry.delay(last.Attempts), last.RequeueAfter), causeRetry
@@ -371,12 +370,12 @@ func (s situation) again() (time.Duration, cause) {
 	return delay, why
 }
 
-// stallLook is the longest time between two looks at the inputs of a stalled object.
+// stallLook is the longest interval between two checks of a stalled object's inputs.
 const stallLook = time.Minute
 
-// recheckAfter is after how long the inputs of an object are looked at of which no run is
-// planned; 0 if an event tells of all that can start one. No event tells of a role that
-// was fixed in its place.
+// recheckAfter returns the delay until the inputs of an object without a planned run are checked
+// again; 0 if events announce everything that can start a run. No event announces that a stalled
+// object's role was fixed in place.
 func (s situation) recheckAfter() time.Duration {
 	if s.stalled() {
 		return min(s.retry.max, stallLook)
@@ -384,7 +383,7 @@ func (s situation) recheckAfter() time.Duration {
 	return 0
 }
 
-// delay is the time from the end of the last run to the next one; 0 if none is planned.
+// delay returns the time from the end of the last run to the next one; 0 if none is planned.
 func (s situation) delay() time.Duration {
 	due, why := s.next(s.last.Finished)
 	switch why {

@@ -24,98 +24,100 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// scope is one reconcile of one object: what its phases know so far.
+// scope is one reconcile of one object: it holds what the phases have found out so far.
 type scope struct {
 	key types.NamespacedName
 	log logr.Logger
-	// object is the cached object at first, which is trimmed, and the live one
-	// from the first answer of the API server on.
+	// object is at first the cached object, which is trimmed, and after the API server's first
+	// answer the live one.
 	object  *unstructured.Unstructured
 	trimmed bool
 	memory  *memory
-	// runID names the run of this reconcile, should there be one.
+	// runID is the ID of this reconcile's run, if there is one.
 	runID string
 	// deleting is true if the object is being deleted.
 	deleting bool
-	// due is since when the reconcile was due.
+	// due is the time since which the reconcile has been due.
 	due time.Time
-	// use is the content of which the run is made, should there be one.
+	// content is the content that the run uses, if there is a run.
 	content *contentVersion
 	// settings and warnings come from the watch and the object's annotations.
 	settings settings
 	warnings []string
-	// notWatched are those of the warnings that say what cannot be watched.
+	// notWatched are the warnings about what cannot be watched; warnings has them too.
 	notWatched []string
 
-	// fingerprint, the parts that it is of, arrived and plan are set by decide; begin
-	// renews the fingerprint.
+	// fingerprint, the parts that it is computed from, arrived and plan are set by decide;
+	// begin sets them again, except arrived.
 	fingerprint string
 	parts       []fingerprint.Part
 	arrived     bool
 	plan        plan
-	// referred are what the object refers to, and triggered what starts it, as decide and
-	// begin have found them; referring is set by run if there is any.
+	// referred are the objects that the object refers to, and triggered the triggers that start
+	// it, as decide and begin have found them; run sets referring if there are any.
 	referred []referred
-	// named are the references in the object, and reported those that a command has named: the
-	// run before, until this one has succeeded. heard are the versions of those of this run.
+	// named are the references in the object. reported are those that a command has reported: the
+	// command of the last run, until this run has succeeded. heard are the versions of the objects that this run reported.
 	named, reported []reference.Reference
 	heard           []referred
 	triggered       []triggered
 	referring       *referringRun
-	// queued is set by place: the run that is due, of a class, waits for its place, which
-	// wakes the object. rollout identifies what it has in common with the others.
+	// queued and class are set by place: a run of this class is due and waits for a place; the
+	// queue wakes the object. rollout identifies the content that it has in common with other objects.
 	queued  bool
 	class   runqueue.Class
 	rollout runqueue.Inputs
 
-	// active is set by begin, with what has caused the run, and what is kept of parts.
+	// active is set by begin, with trigger, which says what has caused the run, and inputs, the
+	// packed form of parts.
 	active status.Active
-	// quiet is set by begin, and said by isQuiet.
+	// quiet is set by begin to the answer of isQuiet.
 	quiet           bool
 	trigger, inputs string
-	// previous is set by begin: what the last successful run was made for. given is set by
-	// run: the spec that the run gets; nil if the object has none.
+	// previous is set by begin to what the last successful run was made for. given is set by
+	// run to the spec that the run gets; nil if the object has none.
 	previous previous
 	given    any
-	// hooked is true once the hook Before has let the run start.
+	// hooked is true once the Before hook has let the run start.
 	hooked bool
 	// mask is set by run; nil before.
 	mask *redact.Masker
-	// access, progress, tracker and calls are set by run; access is nil again once the
-	// run has ended. dependents are the resources of the objects that it owns then.
+	// access, life, progress, tracker and calls are set by run; access is nil again once the
+	// run has ended. dependents are the resources of the objects that the object owns by then.
 	access     *proxy.Access
 	life       *lifetime
 	progress   *progress
 	tracker    *runTracker
 	calls      *calls
 	dependents []string
-	// touched is set by run where what it does not touch is pruned; nil elsewhere. pruned is
-	// how many objects were.
+	// touched is set by run if dependents that the run does not touch are pruned; else nil. pruned
+	// is the number of pruned objects.
 	touched *touches
 	pruned  int64
-	// dependentChanged is true if, when the run began, another client had changed a dependent, whatever the cause of the run;
-	// changedInOtherNamespace if only dependents in other namespaces were changed.
+	// dependentChanged is true if another client had changed a dependent when the run began, whatever the run's cause;
+	// changedInOtherNamespace is true if only dependents in other namespaces had changed.
 	dependentChanged, changedInOtherNamespace bool
-	// recording is set by run where there is a history.
+	// recording is set by run if there is a history.
 	recording *history.Recording
-	// started, ran, result and err are set by run: the run was tried, it took
-	// place, and how it ended.
+	// started, ran, result and err are set by run: started is true if the run was tried, ran if
+	// it took place; result and err say how it ended.
 	started bool
 	ran     bool
-	// follower is set by run where runs are followed.
+	// follower is set by run if runs are followed.
 	follower Follower
 	result   runner.Result
 	err      error
-	// earlier and recorded are set by settleLost: the run is one of an earlier
-	// process, and how it ended, where that is known already.
+	// earlier and recorded are set by settleLost. earlier is true if the run was begun by an
+	// earlier process; recorded is its result, if that is already known.
 	earlier  bool
 	recorded *status.Run
-	// token is set by adopt: that of a run which an earlier process has begun and this one follows. age is how long ago that was.
+	// token and age are set by adopt if this process follows a run that an earlier one began: the run's token at the API
+	// proxy, and how long ago the run began.
 	token string
 	age   time.Duration
 }
 
-// open begins the reconcile of obj, which it owns from now on.
+// open begins the reconcile of obj. The scope owns obj from now on.
 func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) *scope {
 	key := client.ObjectKeyFromObject(obj)
 	m, stale := r.remember(obj)
@@ -135,12 +137,12 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) *
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
 	s.settings, s.warnings = r.settingsOf(obj)
 	if s.deleting && r.watch.Finalizer != nil {
-		// The limits of the object's annotations are those of its runs while it
-		// lives; what the finalizer needs is for the author of the watch to say.
+		// Limits in the object's annotations apply only until its deletion;
+		// the watch's author decides what time the finalizer needs.
 		s.settings.timeout, s.settings.idleTimeout = r.watch.Finalizer.Timeout, r.watch.Finalizer.IdleTimeout
 	}
 	var since time.Time
-	if s.deleting && r.hasOurFinalizer(obj) && !s.settings.holdsDeletion(r.now()) { // what waits on purpose wakes no one
+	if s.deleting && r.hasOurFinalizer(obj) && !s.settings.holdsDeletion(r.now()) { // an object that waits on purpose must raise no alert
 		since = obj.GetDeletionTimestamp().Time
 	}
 	r.objects.setDeleted(key, since)
@@ -148,8 +150,8 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) *
 	return s
 }
 
-// settingsOf are what the flags, the watch and the object's annotations say together, and
-// what is wrong with the annotations.
+// settingsOf merges the flags, the watch and the object's annotations into settings. It also
+// returns warnings about wrong annotations.
 func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []string) {
 	period := r.opts.ReconcilePeriod
 	switch {
@@ -169,13 +171,13 @@ func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []str
 	}, r.watch.Annotations == watches.AnnotationsTrusted)
 }
 
-// hasFinalizer is true if the watch has a finalizer and the object bears it.
+// hasFinalizer is true if the watch has a finalizer and the object has it, also under its former name.
 func (r *reconciler) hasFinalizer(obj *unstructured.Unstructured) bool {
 	f := r.watch.Finalizer
 	return f != nil && slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return name == f.Name || name == f.Former })
 }
 
-// finalizers are all that the operator puts on the objects of the watch.
+// finalizers returns all finalizers that the operator adds to the watch's objects.
 func (r *reconciler) finalizers() []string {
 	var names []string
 	if r.watch.Finalizer != nil {
@@ -187,14 +189,14 @@ func (r *reconciler) finalizers() []string {
 	return names
 }
 
-// isOurFinalizer is true for a finalizer that the operator removes: those that the watch asks for, the former one of
-// the watch, and that of pruneOnDelete even if the watch no longer has it, since no one else would remove that.
+// isOurFinalizer reports whether the operator removes a finalizer: those that the watch asks for, the watch's former
+// one, and the one for pruneOnDelete even if the watch no longer sets that, since nothing else would remove it.
 func (r *reconciler) isOurFinalizer(finalizer string) bool {
 	former := r.watch.Finalizer != nil && r.watch.Finalizer.Former == finalizer
 	return former || finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)
 }
 
-// hasOurFinalizer is true if the object cannot go before the operator removes its finalizer.
+// hasOurFinalizer reports whether the operator has to remove a finalizer before the object can go.
 func (r *reconciler) hasOurFinalizer(obj *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(obj.GetFinalizers(), r.isOurFinalizer)
 }
@@ -215,7 +217,7 @@ func (r *reconciler) situation(s *scope) situation {
 	}
 }
 
-// shortID is enough of a run's ID for people to find it.
+// shortID shortens a run's ID to what people need to find the run.
 func shortID(id string) string {
 	if len(id) < 8 {
 		return strconv.Quote(id)
@@ -223,11 +225,10 @@ func shortID(id string) string {
 	return id[:8]
 }
 
-// uid is the UID of the object.
 func (s *scope) uid() string { return string(s.object.GetUID()) }
 
-// pathOf is the path of an object below the runner root that ansible-operator
-// documents, as its parts.
+// pathOf returns, in parts, the object's path below the runner root that ansible-operator
+// documents.
 func (r *reconciler) pathOf(key client.ObjectKey) []string {
 	return []string{r.gvk.Group, r.gvk.Version, r.gvk.Kind, key.Namespace, key.Name}
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Set is all watched kinds of an operator.
+// Set is the set of all watched kinds of an operator.
 type Set struct {
 	mgr       manager.Manager
 	opts      *Options
@@ -39,21 +39,21 @@ type Set struct {
 	// standby is true if another replica may lead.
 	standby bool
 	elected <-chan struct{}
-	// inject is true if what is created gets its owner.
+	// inject is true if created objects get owner marks.
 	inject bool
 
-	// runs ends when the runs have to, with the cause.
+	// runs ends, with the cause, when all runs have to end.
 	runs  context.Context
 	abort context.CancelCauseFunc
-	// dependents watches what the objects of all kinds own, metadata reads it.
+	// dependents watches the dependents of all kinds' objects; metadata reads them.
 	dependents *dependent.Registry
 	metadata   metadata.Interface
-	// content reads what objects wait for, and reports Events.
+	// content reads what objects wait for, and writes the Events of roles.
 	content dynamic.Interface
-	// events reports how runs end; nil where there is no operator.
+	// events writes the operator's own Events; nil if there is no operator.
 	events events.EventRecorder
-	// busy has the UIDs of the objects that are being run, with the run's ID:
-	// two watches of one kind see the same objects.
+	// busy maps the UIDs of objects with a run in progress to the run's ID, since
+	// several watches of one kind see the same objects.
 	busy sync.Map
 	// queue has the runs of all kinds that are due.
 	queue *runqueue.Queue
@@ -66,18 +66,18 @@ type Set struct {
 	closed   bool
 	active   sync.WaitGroup // the kinds that are being served
 
-	// firstLists has the first lists of objects wait for each other.
+	// firstLists limits the initial lists that are read at a time.
 	firstLists *semaphore.Weighted
 
-	// change is held while what is served changes: the watches, their content, or the shards,
-	// which are one nil where objects are not shared.
+	// change is held while the served watches, their content or the shards change. Without
+	// sharding, shards is a single nil.
 	change  sync.Mutex
 	watched []watches.Watch
 	copied  *contentcopy.Copy
 	shards  []*Shard
 }
 
-// Setup adds every watch to mgr. The kinds are served once the manager runs
+// Setup adds all watches to mgr. The kinds are served once the manager runs
 // and leads.
 func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if opts.KindPollInterval <= 0 {
@@ -127,8 +127,8 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	return set, set.Watch(opts.Watches, opts.Content)
 }
 
-// watchDependents adds to mgr what watches the objects that the watched kinds
-// own. It needs leadership, as they do.
+// watchDependents adds the registry that watches dependents to mgr. It needs
+// leadership, like the kinds.
 func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger) error {
 	var err error
 	if s.metadata, err = metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
@@ -155,8 +155,9 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	return nil
 }
 
-// controllerNames are the controller labels of metrics: ansible-operator's, with
-// the group where two kinds would share one, and a number where two watches would.
+// controllerNames returns the controller label in metrics for each watch: the same as
+// ansible-operator's, with the group if two kinds would share a label, and with a number if
+// two watches would.
 func controllerNames(all []watches.Watch) []string {
 	kinds, same := map[string]map[schema.GroupVersionKind]bool{}, map[schema.GroupVersionKind]int{}
 	plain := func(w watches.Watch) string {
@@ -181,8 +182,8 @@ func controllerNames(all []watches.Watch) []string {
 	return names
 }
 
-// Ready is nil if every watched kind that is installed is served, or if
-// another replica leads. Safe for concurrent use.
+// Ready returns nil if every watched kind that is installed is served, or if
+// another replica leads. It is safe for concurrent use.
 func (s *Set) Ready() error {
 	if s.standby {
 		select {
@@ -198,9 +199,9 @@ func (s *Set) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Close stops the runs that are left, with cause, and waits until nothing is
-// left of them. It is called after the manager has ended: a manager that lost
-// its leadership ends without waiting for anything.
+// Close stops the remaining runs, with cause, and waits until nothing is left of
+// them. Call it after the manager has ended: a manager that loses its leadership
+// ends without waiting for runs.
 func (s *Set) Close(cause error) {
 	s.Abort(cause)
 	s.mu.Lock()
@@ -209,10 +210,10 @@ func (s *Set) Close(cause error) {
 	s.active.Wait()
 }
 
-// Abort stops the runs in progress, with cause, and waits for nothing.
+// Abort stops the runs in progress, with cause, without waiting for their end.
 func (s *Set) Abort(cause error) { s.abort(cause) }
 
-// enter is called by a kind that starts; it is false if the set is closed.
+// enter is called by a kind that starts. It returns false if the set is closed.
 func (s *Set) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,25 +20,25 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Shard is a share of the objects of all kinds. Who holds it serves each kind with a cache and
-// a reconciler of its own for the objects of the shard.
+// Shard is a share of the objects of all kinds. The replica that holds it serves each kind with a
+// separate cache and reconciler for the objects of the shard.
 type Shard struct {
 	Name string
-	// Has reports whether an object is of the shard.
+	// Has reports whether an object belongs to the shard.
 	Has func(types.UID) bool
-	// Selector asks the API server for the objects of the shard only, as [metav1.ListOptions]
-	// say of shardSelector; without it, for all.
+	// Selector asks the API server for only the objects of the shard, in the form of shardSelector
+	// in [metav1.ListOptions]; if it is empty, the API server is asked for all objects.
 	Selector string
 }
 
-// ofShard names what there is of a kind in each shard; nil is all objects.
+// ofShard identifies a kind in a shard; without sharding, shard is nil.
 type ofShard struct {
 	shard *Shard
 	gvk   schema.GroupVersionKind
 }
 
-// Hold has the objects of a shard served from now on. It is called after everyone else has
-// ended to serve them.
+// Hold serves the objects of a shard from now on. It must be called after all other replicas have
+// stopped to serve them.
 func (s *Set) Hold(shard *Shard) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -46,9 +46,9 @@ func (s *Set) Hold(shard *Shard) error {
 	return s.serve(shard, s.watched)
 }
 
-// Release has the objects of a shard not served any more: their runs end as they have begun,
-// and no new one starts. left waits until nothing is left of them; it leaves those in Pods of their own, which go on, to who holds the
-// shard next and finds them by the status, once no other is left.
+// Release stops serving the objects of a shard: no new runs start, and the runs in progress go on to their end. left waits
+// for that. Once only runs as Jobs are left, it leaves them to the next holder of the shard, which finds them by the
+// status.
 func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -60,8 +60,8 @@ func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error
 	return left, err
 }
 
-// left returns what waits until nothing is left of what is served of a shard, and of what was
-// served before watches.yaml changed, whose runs may still be in progress. The caller holds change.
+// left returns a function that waits until the runs of a shard have ended, including those of watches
+// from before a change of watches.yaml. The caller must hold change.
 func (s *Set) left(shard *Shard) func(context.Context) error {
 	of := slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
 	var ended, apart []<-chan struct{}
@@ -106,7 +106,7 @@ func awaitAll(ctx context.Context, ended []<-chan struct{}) error {
 	return nil
 }
 
-// Objects is how many objects are served.
+// Objects returns how many objects are served.
 func (s *Set) Objects() (n int) {
 	for _, k := range s.all() {
 		if r := k.reconciler(); r != nil {
@@ -116,7 +116,7 @@ func (s *Set) Objects() (n int) {
 	return n
 }
 
-// known is how many objects were looked at and are there.
+// known returns how many existing objects were reconciled.
 func (o *objects) known() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,8 +128,8 @@ func (o *objects) known() (n int) {
 	return n
 }
 
-// dropMetrics removes the metrics of the objects that the kind has served: another replica
-// has them from now on.
+// dropMetrics removes the metrics of the objects that the kind has served, since another replica
+// has the objects from now on.
 func (k *kind) dropMetrics() {
 	r := k.reconciler()
 	if r == nil {
@@ -146,19 +146,19 @@ func (k *kind) dropMetrics() {
 	}
 }
 
-// foreign reports whether an object with a UID is of another shard.
+// foreign reports whether a UID belongs to another shard. It is false if uid is empty.
 func (r *reconciler) foreign(uid types.UID) bool {
 	return r.shard != nil && uid != "" && !r.shard.Has(uid)
 }
 
-// informer is what keeps the objects of a kind up to date that are of the shard, and no others.
+// informer returns an informer for only the objects of the shard.
 func (s *Shard) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 	return toolscache.NewSharedIndexInformer(s.share(toolscache.ToListerWatcherWithContext(lw)), of, resync, by)
 }
 
 // share lists and watches the objects of the shard. An API server without the feature
-// ShardedListAndWatch sends those of all shards; what is of others is dropped as it comes. The
-// UID of an object never changes, so that none comes or goes but with its creation and its deletion.
+// ShardedListAndWatch sends the objects of all shards, of which share drops the others. The UID of an
+// object never changes, so an object never moves to another shard.
 func (s *Shard) share(all toolscache.ListerWatcherWithContext) *toolscache.ListWatch {
 	return &toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -185,8 +185,8 @@ func (s *Shard) share(all toolscache.ListerWatcherWithContext) *toolscache.ListW
 	}
 }
 
-// selected asks for the objects of a shard, and for all where the API server refuses the selector:
-// it is an alpha feature, whose syntax may change.
+// selected asks for the objects of a shard. If the API server refuses the selector, it asks for all:
+// the selector is an alpha feature, and its syntax may change.
 func selected[T any](selector string, options metav1.ListOptions, ask func(metav1.ListOptions) (T, error)) (T, error) {
 	options.ShardSelector = selector
 	is, err := ask(options)
@@ -197,8 +197,8 @@ func selected[T any](selector string, options metav1.ListOptions, ask func(metav
 	return is, err
 }
 
-// shareWatch passes on the events of a shard, and those that are of no object. It ends with
-// what it is made of, or when it is stopped.
+// shareWatch passes on the events of a shard's objects, and events that are not about objects. It ends
+// with the underlying watch, or when it is stopped.
 type shareWatch struct {
 	all     watch.Interface
 	events  chan watch.Event

@@ -12,16 +12,16 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// The lines that the history has of where a task stands: as many on each side of its own.
+// Limits of the source lines in the history: linesAround lines before and after the task's line.
 const (
 	linesAround   = 2
 	maxSourceFile = 1 << 20
 	maxSourceLine = 300
 )
 
-// sourceLines are the lines of a role or playbook around a place, given as file:line; nil if
-// they cannot be read. A run says the place: only YAML below roles and playbooks is read, and
-// no file of variables.
+// sourceLines returns the lines of a role or playbook around place (file:line); nil if they
+// cannot be read. Since place comes from the run, only YAML files below roles and playbooks are
+// read, and no files of variables.
 func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 	cut := strings.LastIndexByte(place, ':')
 	if cut < 0 || s.content == nil || s.mask == nil {
@@ -58,7 +58,7 @@ func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 	return nil
 }
 
-// inventoryOf is where the inventory is; empty for none.
+// inventoryOf returns the path of the inventory; empty for none.
 func (r *reconciler) inventoryOf(s *scope) string {
 	if r.opts.Inventory == "" {
 		return ""
@@ -70,21 +70,21 @@ func (r *reconciler) inventoryOf(s *scope) string {
 	return s.content.copy.Path(path)
 }
 
-// isBelow is true for a path that is the root, or below it.
+// isBelow reports whether path is root or below it.
 func isBelow(root, path string) bool {
 	below, err := filepath.Rel(root, path)
 	return err == nil && filepath.IsLocal(below)
 }
 
-// hasVariables is true for a file where Ansible looks for variables, which may be secret, and for
-// no tasks.
+// hasVariables reports whether path is in a directory where Ansible looks for variables, which may be
+// secret, and not for tasks.
 func hasVariables(path string) bool {
 	return slices.ContainsFunc(strings.Split(filepath.Dir(path), string(filepath.Separator)), func(dir string) bool {
 		return slices.Contains([]string{"defaults", "group_vars", "host_vars", "vars"}, dir)
 	})
 }
 
-// readBelow reads the beginning of a file, also over links, but of none that lead out of root.
+// readBelow reads the beginning of a regular file. It follows links, but not out of root.
 func readBelow(root, path string) (string, error) {
 	f, err := os.OpenInRoot(root, path)
 	if err != nil {
@@ -98,7 +98,7 @@ func readBelow(root, path string) (string, error) {
 	return string(content), err
 }
 
-// around are the lines around one; nil if there is none with this number.
+// around returns the lines around line, which is counted from 1; nil if there is no such line.
 func around(content string, line int) *history.Source {
 	lines := strings.Split(strings.TrimSuffix(content, "\n"), "\n")
 	if line > len(lines) {

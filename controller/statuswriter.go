@@ -22,15 +22,15 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
-// change computes a status from the one that was read.
+// change computes the new status from the one that was read.
 type change func(map[string]any) map[string]any
 
-// writeStatus brings the status of obj to what ch makes of it, and obj to what
-// the API server then holds. The write is a merge patch of the difference
-// under the resource version that was read; on a conflict the object is read
-// again and ch applied again, so that no one's words are lost. No difference,
-// no write. An object that is not the same any more is left alone: then the
-// error is a NotFound.
+// writeStatus writes the status that ch computes from obj's status, and updates obj
+// with the API server's answer. The write is a merge patch of the difference,
+// conditional on the resource version that was read. After a conflict, the object is
+// read again and ch applied again, so that no other client's write is lost. Without a
+// difference, nothing is written. If another object has the name by now, the error is
+// a NotFound.
 func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	if !r.writesStatus() {
 		return nil
@@ -46,7 +46,7 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 		return r.patchStatus(ctx, obj, moment, ch)
 	})
 	if apierrors.IsConflict(err) {
-		r.metrics.StatusWrite(r.gvk, moment, err) // no try was counted
+		r.metrics.StatusWrite(r.gvk, moment, err) // the single tries were not counted
 	}
 	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
@@ -54,14 +54,14 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 	return nil
 }
 
-// writeEnd records run in the object's status. An object whose schema or size will never
-// allow what we write has no use for it.
+// writeEnd records run in the object's status. If the schema or the object's size will never
+// allow the write, it only logs that, and returns nil.
 func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
 	if !r.writesStatus() {
 		return nil
 	}
-	// The object is the one that our own writes left, most of the time; a write by
-	// anybody else shows as a conflict and is read then.
+	// Most of the time, s.object is what this process last wrote. If another client has
+	// written since, the write is a conflict, after which the object is read again.
 	var err error
 	if s.trimmed || s.progress != nil && s.progress.behind() {
 		err = r.readLive(ctx, s)
@@ -82,8 +82,8 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	return err
 }
 
-// show writes what the status says of an object that is not run; what says of what an error is. A refusal is not the
-// object's: it is logged once, and what was not shown is tried again after the longest time between two retries.
+// show writes the status of an object that is not run; what names the write in errors. A refusal does not fail the
+// reconcile: it is logged once, shown is false, and nothing is tried again before opts.RetryMax has passed.
 func (r *reconciler) show(ctx context.Context, s *scope, what string, ch change) (shown bool, err error) {
 	m := s.memory
 	if r.now().Before(m.refused) {
@@ -109,7 +109,7 @@ func (r *reconciler) show(ctx context.Context, s *scope, what string, ch change)
 	return true, nil
 }
 
-// readLive brings the scope's object to what the API server has.
+// readLive replaces the scope's object by the live one.
 func (r *reconciler) readLive(ctx context.Context, s *scope) error {
 	if err := r.readAgain(ctx, s.object); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *reconciler) readLive(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// readAgain reads obj from the API server and insists that it is the same one.
+// readAgain reads obj from the API server. The error is a NotFound if another object has the name by now.
 func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructured) error {
 	uid := obj.GetUID()
 	next := r.newObject()
@@ -143,7 +143,7 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	}
 	err := r.sendStatus(ctx, obj, after)
 	if ofSchema(err) && !r.schemaRefusesConditions.Load() {
-		// A schema made for ansible-operator may list the conditions it allows.
+		// A schema made for ansible-operator may list the allowed conditions.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.noticeLegacy(obj, before, err)
 			err = nil
@@ -158,8 +158,8 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	return err
 }
 
-// noticeLegacy takes the refusal of a status for one of the whole kind, unless others have written into the status
-// before: it may be for what they wrote.
+// noticeLegacy is called after a refusal of the full status that the legacy form did not get. It applies the legacy form to
+// the whole kind from now on, unless others have written into the status: then their fields may be the reason.
 func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[string]any, err error) {
 	const refused = "The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; " +
 		"only Running, Successful and Failure are written"
@@ -171,15 +171,15 @@ func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[str
 	r.log.Info(refused+" from now on", "gvk", r.gvk.String(), "error", err.Error())
 }
 
-// countWrite counts a write, but not one that met another client's, which is tried again, or
-// of an object that is gone, whose status is of no use.
+// countWrite counts a write in metrics, except conflicts, which are retried, and writes to objects
+// that are gone.
 func (r *reconciler) countWrite(moment metrics.Moment, err error) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		r.metrics.StatusWrite(r.gvk, moment, err)
 	}
 }
 
-// sendStatus patches the status of obj to after, and obj to the answer.
+// sendStatus patches the status of obj to after, and updates obj with the answer.
 func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructured, after map[string]any) error {
 	next := obj.DeepCopy()
 	next.Object["status"] = after
@@ -194,13 +194,13 @@ func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructu
 	return nil
 }
 
-// unwarned keeps the API server from a warning, with each write, of what the schema
-// drops: noticeDroppedSummary says it once.
+// unwarned keeps the API server from sending a warning about dropped fields with each
+// write; noticeDroppedSummary logs that once.
 func unwarned() client.SubResourcePatchOption {
 	return &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}}
 }
 
-// noticeDroppedSummary logs if the schema of the kind drops what is written: once, until it is changed.
+// noticeDroppedSummary logs, once until the schema changes, that the kind's schema drops status.ansible.
 func (r *reconciler) noticeDroppedSummary(obj *unstructured.Unstructured, after map[string]any) {
 	stored, _ := obj.Object["status"].(map[string]any)
 	_, wrote := after["ansible"]
@@ -216,10 +216,10 @@ func (r *reconciler) noticeDroppedSummary(obj *unstructured.Unstructured, after 
 		"gvk", r.gvk.String())
 }
 
-// writeProgress patches the progress of a run of obj, under the resource version
-// that obj was read with, and brings obj to the answer. The UID in a patch of a
-// subresource is not looked at by the API server; the resource version is what
-// keeps a successor of the same name from being taken for the object.
+// writeProgress patches the progress of a run into obj's status, conditional on obj's
+// resource version, and updates obj with the answer. The API server ignores the UID in
+// a patch of a subresource; the resource version prevents a write to another object
+// that has the name by now.
 func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) error {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": obj.GetResourceVersion()},
@@ -239,7 +239,7 @@ func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstru
 	return err
 }
 
-// writesStatus is true if the watch manages the status and the kind has one.
+// writesStatus reports whether the watch manages the status and the kind has a status subresource.
 func (r *reconciler) writesStatus() bool {
 	return r.watch.ManageStatus && r.res.hasStatus
 }
@@ -249,8 +249,8 @@ func (r *reconciler) logRefusal(s *scope, err error) {
 		"the operator's permissions and the size of the object")
 }
 
-// tooLarge recognises that an object is over the API server's or etcd's limit.
-// etcd's word for it arrives as an internal error that only its text tells from
+// tooLarge reports whether an object exceeds the API server's or etcd's limit.
+// etcd's error arrives as an internal error that only its text distinguishes from
 // others (etcd/api/v3rpc/rpctypes: ErrRequestTooLarge).
 func tooLarge(err error) bool {
 	if apierrors.IsRequestEntityTooLargeError(err) {
@@ -260,21 +260,21 @@ func tooLarge(err error) bool {
 	return errors.As(err, &status) && strings.Contains(status.Status().Message, "etcdserver: request is too large")
 }
 
-// refused tells the answers that are of no passing trouble: the schema, an
-// admission policy, a permission or the object's size does not allow the write.
+// refused reports whether a write failed for a reason that does not pass by itself: the
+// schema, an admission policy, a permission or the object's size does not allow it.
 func refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || final(err)
 }
 
-// final tells those of refused that will be the same next time. A policy or a
-// permission is another's, who may fix it.
+// final reports whether a write was refused for the object's own sake, so that another try
+// would be refused, too. Policies and permissions are not final: someone may fix them.
 func final(err error) bool {
 	return ofSchema(err) || apierrors.IsBadRequest(err) || tooLarge(err)
 }
 
-// ofSchema recognises that the kind's schema does not allow the status: then
-// the API server names the fields. An admission policy that refuses one write
-// has the same code, and says nothing of others.
+// ofSchema reports whether the kind's schema does not allow the status: then the API
+// server names the fields. An admission policy that refuses a write has the same
+// code, but says nothing about other writes.
 func ofSchema(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -285,6 +285,6 @@ func ofSchema(err error) bool {
 	})
 }
 
-// concludeTimeout is how long the end of a run may take to be written. It
-// outlives the reconcile's context: a shutdown must not lose a result.
+// concludeTimeout limits the write of a run's end. The write outlives the reconcile's
+// context, since a shutdown must not lose a result.
 const concludeTimeout = 10 * time.Second

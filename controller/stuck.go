@@ -9,8 +9,9 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 )
 
-// showStuck says in the status why an object does not get its finalizer or, if it is being deleted, does not
-// lose it. It writes once for each answer of the API server, of which those that pass by themselves are none. What cannot be written is left to the log, which has why, too.
+// showStuck writes into the status why the finalizer of an object cannot be added or, if the object is being deleted,
+// removed. It writes once for each answer of the API server, but not for errors that pass by themselves. If it cannot
+// write, only the log has the reason.
 func (r *reconciler) showStuck(ctx context.Context, s *scope, why error) {
 	held := heldRun{generation: -1, stuck: short(why.Error())}
 	var answer apierrors.APIStatus

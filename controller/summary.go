@@ -12,33 +12,33 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Summary is what an object of any watched kind says of its runs, without its watch. All
-// texts are fit for a terminal, and on one line but for Message.
+// Summary is what an object of any watched kind says about its runs, without its watch. All
+// texts are fit for a terminal, and all except Message are on one line.
 type Summary struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
 	Generation int64  `json:"generation,omitempty"`
-	// Ready is True, False or Unknown; empty where no condition tells. Of a condition about
-	// an earlier generation it is Unknown.
+	// Ready is True, False or Unknown; empty if no condition says it. If the condition is about
+	// another generation, it is Unknown.
 	Ready   string `json:"ready,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Last is the run that ended last, and Active the one in progress; nil if there is none.
+	// Last is the last run that ended, Active the run in progress; nil if there is none.
 	Last   *ExplainedRun `json:"lastRun,omitempty"`
 	Active *ExplainedRun `json:"activeRun,omitempty"`
 	// Next is what the next run waits for: running, due, paused, window, waiting, stalled,
-	// retry or requeue. It is empty where only an event, or the period or schedule of the
-	// watch, starts one. At is when that is over; nil where that is not known.
+	// retry or requeue. It is empty if only an event, or the watch's period or schedule, starts
+	// one. At is when that wait ends; nil if that is not known.
 	Next string     `json:"next,omitempty"`
 	At   *time.Time `json:"nextRun,omitempty"`
 }
 
-// generationChanged is [Summary.Reason] of an object whose condition is about another generation.
+// generationChanged is the [Summary.Reason] if the object's condition is about another generation.
 const generationChanged = "GenerationChanged"
 
-// Summarize reads an object.
+// Summarize returns the summary of an object.
 func Summarize(obj *unstructured.Unstructured, now time.Time) Summary {
 	st, _ := obj.Object["status"].(map[string]any)
 	record := status.Read(st)
@@ -64,13 +64,13 @@ func explained(r *status.Run) *ExplainedRun {
 	}
 }
 
-// shownCondition is one of an object's status, made fit for a terminal.
+// shownCondition is a condition of an object, made fit for a terminal.
 type shownCondition struct {
 	status, reason, message string
-	generation              int64 // 0 where it does not say
+	generation              int64 // the observed generation; 0 if the condition has none
 }
 
-// conditionsOf are those of a status by type.
+// conditionsOf returns the conditions in a status by type.
 func conditionsOf(st map[string]any) map[string]shownCondition {
 	all := map[string]shownCondition{}
 	list, _ := st["conditions"].([]any)
@@ -83,7 +83,7 @@ func conditionsOf(st map[string]any) map[string]shownCondition {
 	return all
 }
 
-// judge says whether the object is ready: by Ready, or by the conditions that
+// judge fills in whether the object is ready: by the condition Ready, or by those that
 // ansible-operator writes.
 func (s *Summary) judge(generation int64, conditions map[string]shownCondition) {
 	c, there := conditions[status.Ready]
@@ -100,7 +100,7 @@ func (s *Summary) judge(generation int64, conditions map[string]shownCondition) 
 	}
 }
 
-// plan says what the next run waits for.
+// plan fills in what the next run waits for.
 func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record status.Record, now time.Time) {
 	set, _ := annotated(obj, settings{}, false)
 	last, conditions := record.Last, conditionsOf(st)
@@ -139,7 +139,7 @@ func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record
 	}
 }
 
-// isDue tells that a run is due after the last one, whether or not the object is paused.
+// isDue reports whether a run is due after last, whether or not the object is paused.
 func isDue(obj *unstructured.Unstructured, last *status.Run) bool {
 	set, _ := annotated(obj, settings{}, false)
 	observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
@@ -157,8 +157,8 @@ func (e FailedError) Error() string {
 	return "failed: " + e.Reason + ": " + e.Message
 }
 
-// Settled tells whether the object has been reconciled as it is now, the request for a run that it
-// bears included, and what it waits for otherwise. A [FailedError] says that the last run has failed.
+// Settled reports whether the current state of the object, including a request for a run, has been
+// reconciled. If not, waitsFor says what the object waits for. A [FailedError] says that the last run failed.
 func Settled(obj *unstructured.Unstructured, now time.Time) (done bool, waitsFor string, err error) {
 	st, _ := obj.Object["status"].(map[string]any)
 	record := status.Read(st)
@@ -172,7 +172,7 @@ func Settled(obj *unstructured.Unstructured, now time.Time) (done bool, waitsFor
 	case s.Active != nil:
 		return false, fmt.Sprintf("run %s is in progress since %s: %s", s.Active.ID, s.Active.Started.UTC().Format(time.RFC3339), s.Active.Cause), nil
 	case last == nil:
-		// The status has no record of runs, or none yet.
+		// The status has no record of runs, perhaps only not yet.
 		switch {
 		case observed != s.Generation:
 			return false, "no run of the object as it is now is recorded" + paused, nil

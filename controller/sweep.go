@@ -16,7 +16,7 @@ import (
 // sweepPage is how many objects are listed with one request.
 const sweepPage = 500
 
-// sweepUntilDone sweeps once, however often it has to be tried, or until ctx ends.
+// sweepUntilDone retries sweep until it succeeds or ctx ends.
 func (r *reconciler) sweepUntilDone(ctx context.Context, namespaces []string) {
 	again := retry{min: r.opts.RetryMin, max: r.opts.RetryMax}
 	for n := int64(1); ; n++ {
@@ -32,11 +32,11 @@ func (r *reconciler) sweepUntilDone(ctx context.Context, namespaces []string) {
 	}
 }
 
-// sweep removes the directories of objects of the kind that were deleted while
-// no operator looked. It is called when the kind begins to be served in namespaces.
-// Those of others and of other kinds, and those that say nothing of themselves, are left alone.
+// sweep removes the directories of objects of the kind that were deleted while no
+// operator watched. It is called when the kind begins to be served in namespaces. It
+// does not touch directories of other namespaces or kinds, or without a ticket.
 func (r *reconciler) sweep(ctx context.Context, namespaces []string) error {
-	kept := r.store.Tickets(r.gvk.Group, r.gvk.Kind) // before the objects are listed: what comes later is of living ones
+	kept := r.store.Tickets(r.gvk.Group, r.gvk.Kind) // before the objects are listed: later tickets are those of living objects
 	if len(kept) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (r *reconciler) sweep(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// hasNamespace reports whether a namespace is one of some; none is one of all.
+// hasNamespace reports whether some has namespace, or NamespaceAll. It is true for an empty namespace.
 func hasNamespace(some []string, namespace string) bool {
 	return namespace == "" || slices.Contains(some, namespace) || slices.Contains(some, metav1.NamespaceAll)
 }

@@ -10,28 +10,29 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// timetable is when an object runs that nothing asks for. The zero value says nothing.
+// timetable says when an object may run, and when it runs by the watch's schedule. The zero value has no schedule
+// and no windows.
 type timetable struct {
 	cron    *calendar.Cron
 	windows []calendar.Window
 	zone    *time.Location
-	// delay is that of the object, after cron.
+	// delay is the object's own delay after each time of cron.
 	delay time.Duration
 }
 
-// timetableOf is the timetable of the object with a UID. Its delay is in whole seconds,
-// so that no run starts before it by the time that a status has.
+// timetableOf returns the timetable of the object with uid. The delay is in whole seconds, like
+// times in a status, so that no run seems to start before it.
 func timetableOf(s watches.Schedule, uid types.UID) timetable {
 	t := timetable{cron: s.Cron, windows: s.Windows, zone: s.Location()}
-	if spread := uint64(s.Jitter / time.Second); spread > 0 { // it is not negative
+	if spread := uint64(s.Jitter / time.Second); spread > 0 { // Jitter is not negative
 		h := fnv.New64a()
 		h.Write([]byte(uid))                                      // a hash never fails
-		t.delay = time.Duration(h.Sum64()%spread+1) * time.Second // it is at most the jitter
+		t.delay = time.Duration(h.Sum64()%spread+1) * time.Second // at most the jitter
 	}
 	return t
 }
 
-// firing is when the first run after one that started at t is due; zero for never.
+// firing returns when the next run after one that began at started is due; zero for never.
 func (t timetable) firing(started time.Time) time.Time {
 	if t.cron == nil {
 		return time.Time{}
@@ -43,7 +44,7 @@ func (t timetable) firing(started time.Time) time.Time {
 	return next.Add(t.delay)
 }
 
-// opens is when runs may start that wait for a maintenance window; now if they may.
+// opens returns when the next maintenance window opens; now if one is open, or if there are none.
 func (t timetable) opens(now time.Time) time.Time {
 	if len(t.windows) == 0 {
 		return now
@@ -51,10 +52,10 @@ func (t timetable) opens(now time.Time) time.Time {
 	return calendar.Opens(t.windows, now, t.zone)
 }
 
-// waitsForWindow reports whether a run for a cause starts only in a maintenance window:
-// what the operator does of itself, with objects whose users have changed nothing. What
-// such a run has begun is not held back: its retry, what it asked for, and the corrections
-// of what a check has found.
+// waitsForWindow reports whether a run for a cause starts only in a maintenance window: a run
+// that the operator starts by itself, without a change by the object's users. What follows from
+// such a run is not held back: its retry, a requeue that it asked for, and the correction of
+// drift.
 func (s situation) waitsForWindow(c cause) bool {
 	switch c {
 	case causePeriod, causeSchedule, causeEnvironment, causeRestart:
@@ -65,7 +66,7 @@ func (s situation) waitsForWindow(c cause) bool {
 	return false
 }
 
-// inWindow is p, or what there is to do until a window opens in which it may start.
+// inWindow returns p if its run may start now; else the plan until the window opens.
 func (s situation) inWindow(now time.Time, p plan) plan {
 	if !s.waitsForWindow(p.cause) {
 		return p

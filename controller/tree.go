@@ -19,14 +19,14 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Node is an object with what it owns.
+// Node is an object with the objects that it owns.
 type Node struct {
 	Found
 
 	Owns []Node `json:"owns,omitempty"`
 }
 
-// ErrTreeCut is the error of a tree with more objects, or more levels, than are looked at.
+// ErrTreeCut is the error for a tree that was cut, because it has too many objects or levels.
 var ErrTreeCut = errors.New("there is more: the tree has been cut")
 
 const (
@@ -34,10 +34,10 @@ const (
 	maxTreeDepth = 8
 )
 
-// Tree lists what an object owns, and what that owns: of the kinds that the status of an object
-// of a watched kind records, and of those that Kubernetes' own controllers create. What may
-// not be listed is left out. The error then says so, or that the tree was cut; the node is
-// good all the same.
+// Tree lists what an object owns, directly and indirectly: objects of the kinds that the status
+// of a watched object records, and objects that Kubernetes' own controllers create. It leaves out
+// what it may not list. Then, or if the tree was cut, it returns an error together with a
+// usable node.
 func Tree(ctx context.Context, c client.Client, obj *unstructured.Unstructured) (Node, error) {
 	t := treeReader{client: c, seen: map[types.UID]bool{}, lists: map[string]listed{}}
 	node := t.node(ctx, obj, 0)
@@ -56,7 +56,7 @@ type listed struct {
 	err   error
 }
 
-// createdFor are the kinds that Kubernetes' own controllers create for one.
+// createdFor returns the kinds of objects that Kubernetes' own controllers create for an object of a kind.
 func createdFor(of schema.GroupKind) []schema.GroupVersionKind {
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	switch of.String() {
@@ -89,7 +89,7 @@ func (t *treeReader) node(ctx context.Context, o *unstructured.Unstructured, dep
 	return n
 }
 
-// owned are the objects that one owns, in the order of their kinds and names.
+// owned returns the objects that o owns, sorted by kind, namespace and name.
 func (t *treeReader) owned(ctx context.Context, o *unstructured.Unstructured) []unstructured.Unstructured {
 	owner := proxy.Owner{GVK: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 	st, _ := o.Object["status"].(map[string]any)
@@ -97,7 +97,7 @@ func (t *treeReader) owned(ctx context.Context, o *unstructured.Unstructured) []
 	for _, res := range status.Read(st).Dependents {
 		kind, err := t.client.RESTMapper().KindFor(res)
 		switch {
-		case meta.IsNoMatchError(err): // the kind is gone, and all its objects
+		case meta.IsNoMatchError(err): // the kind is gone, with all its objects
 		case err != nil:
 			t.problems = append(t.problems, fmt.Errorf("look for %s: %w", res.GroupResource(), err))
 		default:
@@ -106,7 +106,7 @@ func (t *treeReader) owned(ctx context.Context, o *unstructured.Unstructured) []
 	}
 	var owned []unstructured.Unstructured
 	for _, kind := range kinds {
-		// The objects of a role may be anywhere, those of a controller are in the namespace of theirs.
+		// A role may create objects anywhere; a controller creates them in the owner's namespace.
 		everywhere := len(createdFor(owner.GVK.GroupKind())) == 0
 		for _, is := range t.list(ctx, kind, owner.Namespace, everywhere) {
 			if ownedBy(&is, owner) {
@@ -120,8 +120,8 @@ func (t *treeReader) owned(ctx context.Context, o *unstructured.Unstructured) []
 	return owned
 }
 
-// list are the objects of a kind in a namespace, or, where they may be read, in all; each list is
-// made once.
+// list returns the objects of a kind in a namespace or, with everywhere, in all namespaces if that is
+// allowed. It lists each kind and namespace only once.
 func (t *treeReader) list(ctx context.Context, kind schema.GroupVersionKind, namespace string, everywhere bool) []unstructured.Unstructured {
 	if everywhere {
 		if all := t.once(ctx, kind, metav1.NamespaceAll); namespace == "" || !apierrors.IsForbidden(all.err) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// changes are what differs between the inputs of the last run and those of now, as far
-// as that can be told.
+// changes returns how the current inputs differ from those of the last run; nil if that cannot
+// be told.
 func (s *scope) changes() []fingerprint.Change {
 	last := s.memory.last
 	if last == nil || last.Fingerprint == s.fingerprint || last.Inputs == "" {
@@ -21,12 +21,12 @@ func (s *scope) changes() []fingerprint.Change {
 	return fingerprint.Since(last.Inputs, s.parts)
 }
 
-// only is true if nothing but a group of inputs has changed.
+// only reports whether a group of inputs is the only one that has changed.
 func only(changes []fingerprint.Change, group fingerprint.Group) bool {
 	return len(changes) == 1 && changes[0].Group == group
 }
 
-// others is the cause of a run of which nothing but other objects has changed; else empty.
+// others returns the cause of a run if only other objects have changed; else empty.
 func others(changes []fingerprint.Change) cause {
 	var found cause
 	for _, c := range changes {
@@ -42,13 +42,13 @@ func others(changes []fingerprint.Change) cause {
 	return found
 }
 
-// among is true if one of these groups of inputs has changed, as others may have.
+// among reports whether one of the groups of inputs has changed, possibly among others.
 func among(changes []fingerprint.Change, groups ...fingerprint.Group) bool {
 	return slices.ContainsFunc(changes, func(c fingerprint.Change) bool { return slices.Contains(groups, c.Group) })
 }
 
-// trigger says what has started the run of s, where its cause has an object or inputs
-// that can be named. It is the text in the status, in the log and for the role.
+// trigger returns a text about what started the run of s, if the cause has an object or inputs
+// that can be named; else empty. The status, the log and the role get this text.
 func (r *reconciler) trigger(s *scope) string {
 	says := ""
 	switch s.plan.cause {
@@ -73,8 +73,7 @@ func (r *reconciler) trigger(s *scope) string {
 	return text.Clip(says, status.MaxTrigger)
 }
 
-// othersTrigger says which of the objects that the object refers to, or that start it, have
-// changed.
+// othersTrigger returns a text about which references and triggers have changed.
 func (r *reconciler) othersTrigger(s *scope) string {
 	const most = 5
 	var all, groups []string
@@ -99,13 +98,13 @@ func (r *reconciler) othersTrigger(s *scope) string {
 		all = append(all[:most], fmt.Sprintf("%d more", more))
 	}
 	if len(all) == 0 {
-		return strings.Join(groups, "; ") // which, there is no telling
+		return strings.Join(groups, "; ") // it is not known which objects changed
 	}
 	return strings.Join(all, "; ")
 }
 
-// triggersTrigger says which members of the changed triggers have changed; the trigger
-// where that was not seen.
+// triggersTrigger returns which members of the changed triggers have changed, or the trigger
+// itself if that was not seen.
 func (r *reconciler) triggersTrigger(s *scope, c fingerprint.Change) []string {
 	var all []string
 	for _, is := range s.triggered {

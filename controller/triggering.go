@@ -18,50 +18,50 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// trigger is one of the triggers of a watch. The lock of referring guards it.
+// trigger is a trigger of a watch. The lock of referring guards it.
 type trigger struct {
 	watches.Trigger
 	kind     *referredKind
 	selector labels.Selector
-	// owners is the kind of the watch: what its objects own is a dependent, and no member.
-	// namespaced is true if they are in namespaces.
+	// owners is the watched kind: what its objects own is a dependent, not a member.
+	// namespaced is true if the watched kind is namespaced.
 	owners     schema.GroupKind
 	namespaced bool
-	// namespaces restricts the namespaces of members, of the kind namespace, and matching are
-	// those that match; both are nil where all do.
+	// namespaces restricts the namespaces of members; nil for no restriction. namespace is the
+	// kind of namespaces, nil without restriction; matching has the namespaces that match.
 	namespaces labels.Selector
 	namespace  *referredKind
 	matching   map[string]bool
 
 	// members are the objects that start runs.
 	members map[types.NamespacedName]member
-	// digests are those of the members by what they start, and total is that of all.
+	// digests has the digests of the members, by what they start; total is the digest of all members.
 	digests map[started]digest
 	total   digest
-	// changes are the last ones, in order.
+	// changes are the last [maxChanges] changes, oldest first.
 	changes []triggerChange
 }
 
-// started are the objects of a watch that a member starts: those with the name in the
-// namespace, where an empty one is any.
+// started identifies the objects that a member starts: those with the name in the namespace. An
+// empty name or namespace means any.
 type started types.NamespacedName
 
 func (s started) has(key types.NamespacedName) bool {
 	return (s.Namespace == "" || s.Namespace == key.Namespace) && (s.Name == "" || s.Name == key.Name)
 }
 
-// member is an object that starts runs. Its version identifies what it is, and value what
-// counts of it.
+// member is an object that starts runs. version identifies its version; value is the input
+// from it.
 type member struct {
 	starts         started
 	uid            types.UID
 	version, value string
 }
 
-// digest is one of members. Its zero value is that of none.
+// digest is a digest of members. The zero value is the digest of no members.
 type digest [16]byte
 
-// toggle adds a member, or removes it: which objects there are counts, not their order.
+// toggle adds a member, or removes it if it was added before. The order of members does not matter.
 func (d *digest) toggle(id types.NamespacedName, value string) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", id, value))
 	for i := range d {
@@ -71,21 +71,21 @@ func (d *digest) toggle(id types.NamespacedName, value string) {
 
 func (d *digest) String() string { return hex.EncodeToString(d[:]) }
 
-// triggerChange is a change of what starts some objects, and the digest before it. It says
-// nothing if it is none that starts runs.
+// triggerChange is a change of the members that start some objects, with their digest before it.
+// says describes the change; it is empty if the change does not start runs.
 type triggerChange struct {
 	of     started
 	before digest
 	says   string
 }
 
-// maxChanges bounds the changes of one trigger that are remembered.
+// maxChanges is the largest number of changes that a trigger remembers.
 const maxChanges = 1000
 
 // triggered is what is known of a trigger for one object.
 type triggered struct {
 	*trigger
-	// value is what counts as an input, and total what counts for all objects together.
+	// value is the input from the trigger; total is the digest of all its members.
 	value string
 	total digest
 }
@@ -94,7 +94,7 @@ func (is triggered) part(value string) fingerprint.Part {
 	return fingerprint.Part{Group: fingerprint.OfTriggers, Name: is.name(), Value: value}
 }
 
-// newTrigger is a trigger of a watch. The selector is valid.
+// newTrigger returns a trigger of a watch. If a selector is invalid, nothing matches it.
 func newTrigger(w watches.Trigger, kind *referredKind, owners schema.GroupKind, namespaced bool) *trigger {
 	selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
 	if err != nil {
@@ -112,7 +112,7 @@ func newTrigger(w watches.Trigger, kind *referredKind, owners schema.GroupKind, 
 	return t
 }
 
-// name is what the trigger is called as an input.
+// name returns the trigger's name in inputs and messages.
 func (t *trigger) name() string {
 	with := t.selector.String()
 	if t.NameFromLabel != "" {
@@ -128,7 +128,7 @@ func (t *trigger) name() string {
 	return name
 }
 
-// valueOf is what counts of a version. Where updates start nothing, it is which object it is.
+// valueOf returns the input from a member: its version, or only its UID if updates do not start runs.
 func (t *trigger) valueOf(v dependent.Version) string {
 	if t.Counts(watches.Update) {
 		return versionName(v)
@@ -136,14 +136,14 @@ func (t *trigger) valueOf(v dependent.Version) string {
 	return string(v.UID)
 }
 
-// perNamespace is true if the objects in each namespace are started by others.
+// perNamespace reports whether a member starts only the objects in one namespace.
 func (t *trigger) perNamespace() bool {
 	return t.MapTo != watches.MapToAll && t.namespaced && (t.kind.namespaced || t.ofNamespaces())
 }
 
 func (t *trigger) ofNamespaces() bool { return t.GVK.GroupKind() == namespaceKind().GroupKind() }
 
-// startedBy are the objects that an object starts; false if it is no member.
+// startedBy returns what an object with version v starts; ok is false if it is not a member.
 func (t *trigger) startedBy(id types.NamespacedName, v dependent.Version) (s started, ok bool) {
 	name := v.Labels[t.NameFromLabel]
 	if t.namespaces != nil && !t.matching[id.Namespace] || !t.selector.Matches(labels.Set(v.Labels)) || t.NameFromLabel != "" && name == "" || v.OwnedByAny(t.owners) {
@@ -159,7 +159,7 @@ func (t *trigger) startedBy(id types.NamespacedName, v dependent.Version) (s sta
 	return s, true
 }
 
-// starting is what an object has in common with those that its members start.
+// starting returns which members start the watched object with this key: those with the same [started].
 func (t *trigger) starting(key types.NamespacedName) (s started) {
 	if t.NameFromLabel != "" {
 		s.Name = key.Name
@@ -170,8 +170,8 @@ func (t *trigger) starting(key types.NamespacedName) (s started) {
 	return s
 }
 
-// put notes what an object is now, and returns the objects that it starts, or started, if
-// that has changed. why says what has changed if it is not the object.
+// put notes the current version of an object, and returns what the change starts. why says what
+// has changed if that is not the object itself; else it is empty.
 func (t *trigger) put(id types.NamespacedName, v dependent.Version, exists bool, why string) []started {
 	var is member
 	matches := false
@@ -188,7 +188,7 @@ func (t *trigger) put(id types.NamespacedName, v dependent.Version, exists bool,
 	case !exists:
 		says = target{t.kind, id}.String() + " was deleted"
 	case why == "" && !matched:
-		says = target{t.kind, id}.String() + " is new" // it was created, or has the labels now
+		says = target{t.kind, id}.String() + " is new" // it was created, or got the labels
 	}
 	var starts []started
 	note := func(of started, all ...watches.Change) {
@@ -196,7 +196,7 @@ func (t *trigger) put(id types.NamespacedName, v dependent.Version, exists bool,
 		if slices.ContainsFunc(all, t.Counts) {
 			ch.says, starts = says, append(starts, of)
 		}
-		if t.scanned() { // else it is not known when it happened
+		if t.scanned() { // before that, it is not known when a change happened
 			t.changes = append(t.changes, ch)
 		}
 	}
@@ -237,13 +237,13 @@ func (t *trigger) toggle(s started, id types.NamespacedName, value string) {
 	t.digests[s] = d
 }
 
-// digestFor is the digest that counts for an object whose last run has packed inputs. It is
-// that of then, if nothing has happened since but changes that start no runs. What has
-// happened that was not seen may have been any change.
+// digestFor returns the digest that counts as the input of an object; packed are the inputs of its
+// last run. If only changes that start no runs have happened since, it is the digest of the last
+// run. Changes that were not seen may have been of any sort.
 func (t *trigger) digestFor(key types.NamespacedName, packed string) digest {
 	is := t.digests[t.starting(key)]
 	if t.Counts(watches.Create) && t.Counts(watches.Delete) {
-		return is // no other change makes another digest
+		return is // each change of the digest starts runs
 	}
 	had := fingerprint.Had(packed)
 	value := func(d digest) fingerprint.Part { return triggered{trigger: t}.part(d.String()) }
@@ -262,7 +262,7 @@ func (t *trigger) digestFor(key types.NamespacedName, packed string) digest {
 	return is
 }
 
-// known notes all objects of a kind, once they are known.
+// known adds all objects of a kind to the triggers, if they are known, and queues all watched objects.
 func (f *referring) known(k *referredKind) {
 	f.mu.Lock()
 	if k.followed != nil {
@@ -285,8 +285,8 @@ func (f *referring) known(k *referredKind) {
 	f.lookAll()
 }
 
-// matches notes the labels of a namespace, and returns what is started by objects in it
-// that are, or are no more, in a namespace that matches. The caller holds the lock.
+// matches notes the labels of a namespace. If the namespace begins or ceases to match a trigger, it
+// returns what the objects in it start. The caller must hold the lock.
 func (f *referring) matches(namespace string, v dependent.Version, exists bool) (starts []started) {
 	for _, t := range f.triggers {
 		if t.namespaces == nil {
@@ -310,8 +310,8 @@ func (f *referring) matches(namespace string, v dependent.Version, exists bool) 
 	return starts
 }
 
-// triggered is what is known of the triggers for an object whose last run has packed inputs.
-// known is false before all of it is: then the object is looked at again when it is.
+// triggered returns what is known of the triggers for an object; packed are the inputs of its last
+// run. If known is false, something is not known yet; the object is queued when it is.
 func (f *referring) triggered(key types.NamespacedName, packed string) (all []triggered, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -324,21 +324,21 @@ func (f *referring) triggered(key types.NamespacedName, packed string) (all []tr
 	return all, known
 }
 
-// knows is true once the members are known that start an object, where they are in its namespace. Members
-// in a namespace that may not be listed hold up no object in another. The caller holds the lock.
+// knows reports whether the members in the object's namespace are known, if the trigger works per namespace. So
+// a namespace that may not be listed does not delay objects in other namespaces. The caller must hold the lock.
 func (t *trigger) knows(key types.NamespacedName) bool {
 	return !t.perNamespace() || t.kind.followed == nil || t.kind.followed.Knows(key.Namespace)
 }
 
-// scanned is true once all members were seen. The caller holds the lock.
+// scanned reports whether all members were seen. The caller must hold the lock.
 func (t *trigger) scanned() bool {
 	return t.kind.scanned && (t.namespace == nil || t.namespace.scanned)
 }
 
-// settled is true once it is known which objects of the kind there are. The caller holds the lock.
+// settled reports whether all objects of the kind are known. The caller must hold the lock.
 func (k *referredKind) settled() bool { return k.scanned || k.followed == nil && k.absent }
 
-// membersOf are those that start an object. The caller holds the lock.
+// membersOf returns the members that start an object. The caller must hold the lock.
 func (t *trigger) membersOf(key types.NamespacedName) []referred {
 	var all []referred
 	for id, m := range t.members {
@@ -349,7 +349,7 @@ func (t *trigger) membersOf(key types.NamespacedName) []referred {
 	return all
 }
 
-// memberNow is what is known of an object that was a member.
+// memberNow returns what is known of an object that was a member; its value is [missing] if it is no longer one.
 func (f *referring) memberNow(t *trigger, key types.NamespacedName, of target) referred {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -365,7 +365,7 @@ func (f *referring) memberNow(t *trigger, key types.NamespacedName, of target) r
 	return is
 }
 
-// digestOf is the input that comes of members.
+// digestOf returns the input from members.
 func digestOf(members []referred) string {
 	var d digest
 	for _, is := range members {
@@ -376,8 +376,8 @@ func digestOf(members []referred) string {
 	return d.String()
 }
 
-// triggeredSince are the changes since the inputs of a run were packed; none if not all
-// were seen.
+// triggeredSince returns texts about the changes since the run with these packed inputs; nil if not
+// all changes were seen.
 func (f *referring) triggeredSince(is triggered, key types.NamespacedName, packed string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

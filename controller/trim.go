@@ -15,17 +15,17 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 )
 
-// inputsKey is where a trimmed object keeps the digest of what was cut. An
-// object may come with such a key; it counts like any other field there.
+// inputsKey is the field of a trimmed object that holds the digest of what was cut. If
+// an object from the API server has such a field, it counts like any other.
 const inputsKey = "rolewright.dev/inputs"
 
-// createdKey is where it keeps its time of creation, which is missing from its
-// metadata: that tells it from any object that an API server gives out, however
-// its author named the fields.
+// createdKey is the field of a trimmed object that holds its time of creation. Its
+// metadata does not have it, which distinguishes a trimmed object from any object of
+// the API server, however the fields of that are named.
 const createdKey = "rolewright.dev/created"
 
-// recordKey is where it keeps the record of its status, as [status.Record.Pack] writes it:
-// the maps of a status take five times as much memory.
+// recordKey is the field of a trimmed object that holds the record in its status, in the form of
+// [status.Record.Pack]: the maps of a status would take five times as much memory.
 const recordKey = "rolewright.dev/record"
 
 func isTrimmed(obj *unstructured.Unstructured) bool {
@@ -33,7 +33,7 @@ func isTrimmed(obj *unstructured.Unstructured) bool {
 	return digest && obj.GetCreationTimestamp().Time.IsZero()
 }
 
-// created is the time of creation of a trimmed object.
+// created returns the time of creation of a trimmed object.
 func created(obj *unstructured.Unstructured) time.Time {
 	text, _ := obj.Object[createdKey].(string)
 	t, err := time.Parse(time.RFC3339, text)
@@ -43,18 +43,18 @@ func created(obj *unstructured.Unstructured) time.Time {
 	return t
 }
 
-// packed is the record of a trimmed object.
+// packed returns the record in a trimmed object.
 func packed(obj *unstructured.Unstructured) status.Record {
 	text, _ := obj.Object[recordKey].(string)
 	return status.Unpack(text)
 }
 
-// trim is what the cache keeps of an object: enough to decide whether a run is
-// due, however large the object is, and the labels where there is a selector.
-// Of what it refers to by fields it keeps the names. Of the status it keeps the record, where the operator writes one. Who needs
-// more reads the object live, as every run does.
+// trim returns a function that cuts an object down to what the cache keeps: enough to
+// decide whether a run is due, however large the object is. It keeps the labels if labels
+// is true, the names of the references in fields, and the record in the status if record is
+// true. Code that needs more reads the live object, as every run does.
 //
-// All objects of a kind share what says their kind.
+// All trimmed objects of a kind share the strings for their kind.
 func trim(gvk schema.GroupVersionKind, counts fingerprint.Counts, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
 	version, kind := gvk.ToAPIVersionAndKind()
 	var apiVersion, itsKind any = version, kind
@@ -64,7 +64,7 @@ func trim(gvk schema.GroupVersionKind, counts fingerprint.Counts, labels, record
 			return in, nil
 		}
 		if isTrimmed(obj) {
-			return in, nil // a streamed first list is transformed twice
+			return in, nil // a streamed initial list is transformed twice
 		}
 		inputs, err := fingerprint.Object(obj.Object, counts)
 		if err != nil {

@@ -21,43 +21,43 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Bounds of what one run removes.
+// Limits of what one run prunes.
 const (
-	// maxPruned objects are removed at most; the others by the runs that follow.
+	// maxPruned is how many objects one run removes; the following runs remove the others.
 	maxPruned = 20
-	// prunedFreely objects are removed also where they are most of what the object owns.
+	// prunedFreely is how many objects are removed even if they are most of what the object owns.
 	prunedFreely = 3
-	// maxCandidates is how many objects are looked at.
+	// maxCandidates is how many untouched objects there may be. With more, the run prunes nothing.
 	maxCandidates = 200
-	// maxTouched is how many names of one run are remembered. With more, it prunes nothing.
+	// maxTouched is how many names one run remembers. With more, the run prunes nothing.
 	maxTouched = 100_000
-	// maxTouchedBytes is how long they are together at most. With more, it prunes nothing, either.
+	// maxTouchedBytes is the total length of these names. With more, the run prunes nothing.
 	maxTouchedBytes = 8 << 20
-	// pruneTimeout is for all requests.
+	// pruneTimeout limits the time of all requests together.
 	pruneTimeout = time.Minute
 	// maxAwaited is how long a run waits for the watches to show what its object owns.
 	maxAwaited = 5 * time.Second
 )
 
-// Reasons of Events about what a run has not touched.
+// Reasons of Events about pruning.
 const (
 	reasonPruned    = "Pruned"
 	reasonPruneHeld = "PruneHeld"
 )
 
-// keepAnnotation with the value false keeps an object from being pruned.
+// keepAnnotation protects an object from pruning if its value is "false".
 const keepAnnotation = ownPrefix + "prune"
 
-// touches are the objects that a run has named in requests, reads included: a task whose
-// object is as wished does nothing but read it. It is a [proxy.Touched].
+// touches are the objects that a run has named in requests, including reads: a task whose object
+// is already as wanted only reads it. It is a [proxy.Touched].
 type touches struct {
 	mu     sync.Mutex
 	named  map[touch]struct{}
-	bytes  int // of all that are named
+	bytes  int // the total length of the names
 	untold bool
 }
 
-// touch is an object by its name. It has no group: some objects are served by several.
+// touch names an object. It has no group, since some objects are served in several groups.
 type touch struct{ resource, namespace, name string }
 
 // Touch implements [proxy.Touched].
@@ -84,20 +84,20 @@ func (t *touches) Untold() {
 	t.untold = true
 }
 
-// all are the touched objects; false if they are not known in full.
+// all returns the touched objects, and false if not all of them are known.
 func (t *touches) all() (map[touch]struct{}, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.named, !t.untold
 }
 
-// pruning reports whether runs remove what they have not touched.
+// pruning reports whether runs prune what they have not touched.
 func (r *reconciler) pruning() bool {
 	return r.watch.Prune && r.opts.InjectOwnerRef && r.dependents != nil
 }
 
-// pruneUntouched removes, after a run has succeeded and all its requests have ended, what
-// runs of the object have created and this one has not touched. In doubt it removes nothing.
+// pruneUntouched removes what runs of the object have created and this run has not touched. It does so
+// only after a success, when all requests of the run have ended. In doubt it removes nothing.
 func (r *reconciler) pruneUntouched(ctx context.Context, s *scope) {
 	if s.touched == nil || s.err != nil || !s.result.Verdict().Success {
 		return
@@ -136,12 +136,12 @@ func (r *reconciler) pruneUntouched(ctx context.Context, s *scope) {
 	r.remove(ctx, s, removable)
 }
 
-// subset finds the arguments with which ansible-playbook runs a part of the tasks only, or
-// changes nothing, also where they are cut short or joined with others.
+// subset matches the arguments with which ansible-playbook runs only some of the tasks, or changes
+// nothing, also in abbreviated or combined form.
 var subset = regexp.MustCompile(`(^|[\s"'])(--(ta|sk|st|li|ch)|-[a-zA-Z]*[tlC])`)
 
-// notWhole says why a run that has succeeded may not have come to all that its role does;
-// empty if nothing says so.
+// notWhole returns why a successful run may not have executed all of its role; empty if there is no
+// sign of that.
 func (r *reconciler) notWhole(s *scope) string {
 	sum := s.result.Summary
 	action := sum.Task.Action[strings.LastIndexByte(sum.Task.Action, '.')+1:]
@@ -166,7 +166,8 @@ func (r *reconciler) notWhole(s *scope) string {
 	return ""
 }
 
-// owned is what the object of s owns. It waits a moment for the watches if wait is true.
+// owned returns what the object of s owns; false if the watches do not show all of it yet. It waits
+// for them, up to maxAwaited, if wait is true.
 func (r *reconciler) owned(ctx context.Context, s *scope, wait bool) ([]dependent.Object, bool) {
 	ctx, cancel := context.WithTimeout(ctx, maxAwaited)
 	defer cancel()
@@ -178,8 +179,8 @@ func (r *reconciler) owned(ctx context.Context, s *scope, wait bool) ([]dependen
 	}
 }
 
-// untouched are the objects of kinds that runs of the owner have created and this one has
-// not touched; live is how many it has touched.
+// untouched returns the objects of these kinds that runs of the owner have created and this run has
+// not touched; live is the number of owned objects that it has touched.
 func untouched(owned []dependent.Object, touched map[touch]struct{}, kinds []schema.GroupVersionKind) (candidates []dependent.Object, live int) {
 	for _, o := range owned {
 		if _, ok := touched[touch{o.Resource.Resource, o.Namespace, o.Name}]; ok {
@@ -193,13 +194,13 @@ func untouched(owned []dependent.Object, touched map[touch]struct{}, kinds []sch
 	return candidates, live
 }
 
-// ofKinds reports whether a kind is one of these, in any version.
+// ofKinds reports whether kinds has a kind, in any version.
 func ofKinds(kinds []schema.GroupVersionKind, group, kind string) bool {
 	return slices.ContainsFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Group == group && k.Kind == kind })
 }
 
-// holds says why so many objects are not removed where the run has touched that many;
-// empty if they are.
+// holds returns why the removable objects are not removed although nothing else is in doubt; empty if they
+// are removed. live is the number of owned objects that the run has touched.
 func holds(live, removable int) string {
 	switch {
 	case removable == 0:
@@ -212,8 +213,8 @@ func holds(live, removable int) string {
 	return ""
 }
 
-// removable are the candidates that may be removed as they are now. There are none if the
-// owner has changed since its run began.
+// removable returns the candidates that may be removed, judged by their live state. There are none if
+// the owner has changed since its run began.
 func (r *reconciler) removable(ctx context.Context, s *scope, candidates []dependent.Object) (removable []dependent.Object, err error) {
 	owner := r.newObject()
 	if err := r.live.Get(ctx, s.key, owner); err != nil {
@@ -236,13 +237,13 @@ func (r *reconciler) removable(ctx context.Context, s *scope, candidates []depen
 	return removable, nil
 }
 
-// isStill reports whether the object is what its run was made for.
+// isStill reports whether the object is unchanged since its run was planned.
 func (r *reconciler) isStill(s *scope, obj *unstructured.Unstructured) bool {
 	return obj.GetUID() == s.object.GetUID() && obj.GetGeneration() == s.active.Generation && obj.GetDeletionTimestamp() == nil
 }
 
-// Kept says why an object is never pruned for the owner, which was created at a time,
-// whatever its kind; empty if it may be.
+// Kept returns why an object is not pruned for the owner, whatever its kind; empty if it may be
+// pruned. created is when the owner was created.
 func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Owner, created time.Time) string {
 	others := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID != owner.UID })
 	_, helm := o.GetAnnotations()["meta.helm.sh/release-name"]
@@ -251,7 +252,7 @@ func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Own
 	case !proxy.CreatedBy(o, resource, owner.UID):
 		return "no run has created it since prune is on"
 	case created.IsZero() || o.GetCreationTimestamp().Time.Before(created):
-		return "it is older than its owner, whose runs cannot have created it" // its notes are forged
+		return "it is older than its owner, whose runs cannot have created it" // its creation marks are forged
 	case len(o.GetOwnerReferences()) == 0 && !proxy.AnnotatedBy(o.GetAnnotations(), owner):
 		return "it has another owner"
 	case others:
@@ -268,7 +269,7 @@ func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Own
 	return ""
 }
 
-// remove deletes the objects, as they were when they were looked at.
+// remove deletes the objects, provided that they have not changed since removable read them.
 func (r *reconciler) remove(ctx context.Context, s *scope, removable []dependent.Object) {
 	background := metav1.DeletePropagationBackground
 	var removed []dependent.Object
@@ -295,7 +296,7 @@ func (r *reconciler) remove(ctx context.Context, s *scope, removable []dependent
 	}
 }
 
-// holdPrune says that objects stay that would have been removed, for people to look at.
+// holdPrune reports, as a warning and as an Event, that objects were not pruned, so that someone checks them.
 func (r *reconciler) holdPrune(s *scope, why string, objects []dependent.Object) {
 	said := fmt.Sprintf("nothing was pruned, because %s; see whether the role skips what it should not, or delete with kubectl what is of no use any more: %s",
 		why, namesOf(objects, maxNamed))
@@ -303,11 +304,11 @@ func (r *reconciler) holdPrune(s *scope, why string, objects []dependent.Object)
 	r.tell(s, reported{corev1.EventTypeWarning, reasonPruneHeld, actionReconcile, s.mask.Mask(said)})
 }
 
-// pruneFailed says that objects could not be removed. The run has succeeded all the same;
-// the next one tries it again.
+// pruneFailed adds a warning that objects could not be removed. The run still counts as a success;
+// the next one tries again.
 func (r *reconciler) pruneFailed(ctx context.Context, s *scope, err error) {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return // the operator stops, or the object goes
+		return // the operator stops, or the object is gone
 	}
 	hint := ""
 	if apierrors.IsForbidden(err) {
@@ -316,10 +317,10 @@ func (r *reconciler) pruneFailed(ctx context.Context, s *scope, err error) {
 	s.warnings = append(s.warnings, short("what the run has not touched cannot be pruned, which the next run tries again: "+err.Error()+hint))
 }
 
-// maxNamed is how many objects are named in a status or an Event.
+// maxNamed is how many objects a status or an Event names.
 const maxNamed = 10
 
-// namesOf are the names of the first objects.
+// namesOf returns the names of the first most objects, and the number of the others, as text.
 func namesOf(objects []dependent.Object, most int) string {
 	var names []string
 	for _, o := range objects[:min(len(objects), most)] {

@@ -11,14 +11,14 @@ import (
 	"github.com/rolewright/rolewright/internal/api"
 )
 
-// What keeps a run out of the queue.
+// The values of waitingRun.held.
 const (
 	heldByWindow = "window"
 	heldByPause  = "paused"
 )
 
-// waitingRun is a run that is due and has not started. If held is empty, it waits in the queue; else held says what holds it
-// back. since and until are zero if they are not known.
+// waitingRun is a run that is due and has not started. If held is empty, the run waits in the queue; else held says what
+// holds the run back. since and until are zero if they are not known.
 type waitingRun struct {
 	cause        cause
 	held         string
@@ -42,14 +42,14 @@ func (r *reconciler) noteWait(s *scope) {
 	}
 	r.objects.with(s.key, func(e *entry) {
 		if is.held != "" && e.waiting.held == is.held && e.waiting.cause == is.cause {
-			is.since = e.waiting.since // it was looked at again
+			is.since = e.waiting.since // it has waited since an earlier reconcile
 		}
 		e.waiting = is
 	})
 }
 
-// Waiting are the runs that are due and wait: those in the queue in its order, then the others.
-// It may be called at any time.
+// Waiting returns the runs that are due and wait: first those in the queue, in its order, then those that
+// are held back. It may be called at any time.
 func (s *Set) Waiting() []api.Waiting {
 	byPlaces := map[*runqueue.Kind]*reconciler{}
 	var others []api.Waiting
@@ -72,7 +72,7 @@ func (s *Set) Waiting() []api.Waiting {
 	for _, e := range s.queue.Waiting() {
 		r := byPlaces[e.Kind]
 		if r == nil {
-			continue // it is not served any more
+			continue // the kind is no longer served
 		}
 		all = append(all, api.Waiting{
 			Object: r.historyObject(e.Key), Cause: string(r.objects.get(e.Key).waiting.cause), Class: e.Class.String(), Since: e.Since,
@@ -82,7 +82,7 @@ func (s *Set) Waiting() []api.Waiting {
 	return append(all, others...)
 }
 
-// held are the objects whose run is due, and that are not in the queue.
+// held returns the objects whose run is due but held back.
 func (o *objects) held() map[types.NamespacedName]waitingRun {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,22 +17,22 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// watchers are the watches of one kind, in all its versions: each object is run by one of
-// them. Which one, [watches.Responsible] says, and a watch is left out while the API server
-// does not serve what it watches. Safe for concurrent use.
+// watchers are the watches of one kind, in all its versions. One of them runs each object:
+// [watches.Responsible] says which, leaving out watches whose kind the API server does not
+// serve at the moment. It is safe for concurrent use.
 type watchers struct {
-	// claims are in the order of the file, and are not changed.
+	// claims are in the order of the file. They do not change.
 	claims []watches.Claim
 
 	mu    sync.Mutex
 	kinds []*kind // one for each claim
 
-	// unmatchedMu is held while a watch says that no watch matches an object.
+	// unmatchedMu makes sure that only one watch logs that no watch matches an object.
 	unmatchedMu sync.Mutex
 }
 
-// newWatchers are the watchers of all watches, one for each kind: those there were before,
-// where the claims are the same. at is the claim of each watch.
+// newWatchers returns the watchers of all watches, one for each kind. It reuses those in before
+// whose claims are the same. at has the index of each watch's claim.
 func newWatchers(all []watches.Watch, before map[schema.GroupKind]*watchers) (by map[schema.GroupKind]*watchers, at []int, err error) {
 	by, at = map[schema.GroupKind]*watchers{}, make([]int, len(all))
 	for i, w := range all {
@@ -60,15 +60,15 @@ func sameClaim(a, b watches.Claim) bool {
 	return a.String() == b.String() && a.Finalizer == b.Finalizer
 }
 
-// shared is true if there are several watches.
+// shared reports whether the kind has several watches.
 func (w *watchers) shared() bool { return w != nil && len(w.claims) > 1 }
 
-// selects is true if it depends on the labels which watch runs an object.
+// selects reports whether an object's labels decide which watch runs it.
 func (w *watchers) selects() bool {
 	return slices.ContainsFunc(w.claims, func(c watches.Claim) bool { return !c.Selector.Empty() })
 }
 
-// set says what serves the claims from now on.
+// set sets the kinds that serve the claims.
 func (w *watchers) set(kinds []*kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +81,8 @@ func (w *watchers) all() []*kind {
 	return slices.Clone(w.kinds)
 }
 
-// responsible is which of the watches runs an object, for the one that asks; -1 for none.
+// responsible returns the index of the claim whose watch runs an object; -1 for none. asks is the claim
+// of the watch that asks, which is never left out.
 func (w *watchers) responsible(obj metav1.Object, asks int) int {
 	claims := w.claims
 	if w.shared() {
@@ -95,15 +96,15 @@ func (w *watchers) responsible(obj metav1.Object, asks int) int {
 	return watches.Responsible(claims, obj)
 }
 
-// absent is true if the API server does not serve what the kind's watch needs.
+// absent reports whether the API server does not serve what the kind's watch needs.
 func (k *kind) absent() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return absence(k.state)
 }
 
-// comesOrGoes is called when the API server begins or ceases to serve the kind: what others
-// watch of the same objects is looked at.
+// comesOrGoes is called when the API server begins or ceases to serve the kind. It queues the objects of
+// the kind's other watches.
 func (k *kind) comesOrGoes() {
 	for _, other := range k.watchers.all() {
 		if r := other.reconciler(); other != k && r != nil {
@@ -112,14 +113,14 @@ func (k *kind) comesOrGoes() {
 	}
 }
 
-// reconciler is that of the current service; nil before the first one.
+// reconciler returns the reconciler of the current or last service; nil before the first one.
 func (k *kind) reconciler() *reconciler {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.served
 }
 
-// otherWatches are the reconcilers of the other watches of the kind that are served.
+// otherWatches returns the reconcilers of the kind's other watches that were served.
 func (r *reconciler) otherWatches() (all []*reconciler) {
 	if !r.watchers.shared() {
 		return nil
@@ -132,17 +133,17 @@ func (r *reconciler) otherWatches() (all []*reconciler) {
 	return all
 }
 
-// responsible is true if the watch is the one that runs the object.
+// responsible reports whether this watch runs the object.
 func (r *reconciler) responsible(obj metav1.Object) bool {
 	return r.watchers.responsible(obj, r.claimIndex) == r.claimIndex
 }
 
-// handles is true if this watch reconciles the object: it is responsible for it; or it was, no other watch is now, and the
-// object is being deleted and has our finalizer. It also updates what is kept of an object that another watch handles.
+// handles reports whether this watch reconciles the object: it is responsible for the object; or it was, no watch is now,
+// and the object is being deleted and has our finalizer. It also updates the entry of an object that another watch handles.
 func (r *reconciler) handles(obj *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(obj)
 	if r.watchers.shared() {
-		// Noted first: what comes or goes meanwhile has it looked at.
+		// Noted first, so that comesOrGoes queues the object if a watch comes or goes meanwhile.
 		r.objects.with(key, func(e *entry) { e.elsewhere = true })
 	}
 	at := r.watchers.responsible(obj, r.claimIndex)
@@ -150,7 +151,7 @@ func (r *reconciler) handles(obj *unstructured.Unstructured) bool {
 	r.objects.with(key, func(e *entry) {
 		m, e.elsewhere = e.memory, at != r.claimIndex && r.watchers.claims[r.claimIndex].Matches(obj)
 		if at != r.claimIndex {
-			e.listed = false // if it comes to run it, something has changed
+			e.listed = false // if this watch runs it later, something has changed
 		}
 		if at != r.claimIndex && at >= 0 {
 			e.dependentChanged, e.changedInOtherNamespace, e.deleted, e.drifted, e.failed = "", "", time.Time{}, false, false
@@ -162,13 +163,13 @@ func (r *reconciler) handles(obj *unstructured.Unstructured) bool {
 	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.hasOurFinalizer(obj)
 }
 
-// unmatchedAfter is how many times the longest time between two tries an object has to be deleted for: another operator has had
-// the time to run its finalizer.
+// unmatchedAfter is after how many times opts.RetryMax since its deletion an object counts as unmatched: by then, another
+// operator would have had time to run its finalizer.
 const unmatchedAfter = 5
 
-// warnUnmatched logs, once, that no watch matches an object that has been in deletion for a while and has our finalizer, and
-// returns when to look again. If there are several watches, only one of them logs it. It does no more than that, since another
-// operator may run the object.
+// warnUnmatched logs, once, that no watch matches an object that has been in deletion for a while and has our finalizer. It
+// returns the delay until the next check; zero for none. Of several watches, only one logs it. It does no more than log,
+// since another operator may run the object.
 func (r *reconciler) warnUnmatched(obj *unstructured.Unstructured) (again time.Duration) {
 	r.watchers.unmatchedMu.Lock()
 	defer r.watchers.unmatchedMu.Unlock()
@@ -196,8 +197,8 @@ func (r *reconciler) warnUnmatched(obj *unstructured.Unstructured) (again time.D
 	return again
 }
 
-// takeOver has the other watches forget what they know of an object that is run by this one:
-// the next of them to run it begins with what its status records.
+// takeOver makes the other watches forget an object that this watch runs. If one of them runs the object
+// later, it begins with what the status records.
 func (r *reconciler) takeOver(key types.NamespacedName) {
 	for _, other := range r.otherWatches() {
 		other.objects.with(key, func(e *entry) {
@@ -212,8 +213,8 @@ func (r *reconciler) takeOver(key types.NamespacedName) {
 	}
 }
 
-// knownElsewhere is true if another watch of the same version knows the object, or another
-// shard: of two objects that had the name, one may be in each.
+// knownElsewhere reports whether another watch of the same version, or another shard, knows an object
+// with this name. Two objects that have had the same name may be in different shards.
 func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
 	if r.shard != nil {
 		for _, k := range r.set.all() {
@@ -227,8 +228,8 @@ func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
 	})
 }
 
-// unneeded are the finalizers of the other watches of the kind, which a living object of this
-// one does not need.
+// unneeded returns the finalizers of the kind's other watches, which a living object of this watch does
+// not need.
 func (r *reconciler) unneeded() (names []string) {
 	for i, c := range r.watchers.claims {
 		if i != r.claimIndex && c.Finalizer != "" && !slices.Contains(r.finalizers(), c.Finalizer) {
@@ -238,13 +239,13 @@ func (r *reconciler) unneeded() (names []string) {
 	return names
 }
 
-// ofWatch is the part of a run's inputs that names its watch among several of the kind. It
-// is none of the fingerprint.
+// ofWatch returns the part of a run's inputs that names its watch among several of the kind. It does
+// not belong to the fingerprint.
 func (r *reconciler) ofWatch(claim int) fingerprint.Part {
 	return fingerprint.Part{Group: "watch", Name: "claim", Value: r.watchers.claims[claim].String()}
 }
 
-// packInputs is what is kept of the inputs of the run of s.
+// packInputs returns the inputs of the run of s in packed form.
 func (r *reconciler) packInputs(s *scope) string {
 	if !r.watchers.shared() {
 		return fingerprint.Pack(s.parts)
@@ -252,7 +253,7 @@ func (r *reconciler) packInputs(s *scope) string {
 	return fingerprint.Pack(append(slices.Clip(s.parts), r.ofWatch(r.claimIndex)))
 }
 
-// moved is true if another watch of the kind has made the last run of the object.
+// moved reports whether another watch of the kind made the object's last run.
 func (r *reconciler) moved(s *scope) bool {
 	last := s.memory.last
 	if last == nil || !r.watchers.shared() {
@@ -270,8 +271,8 @@ func (r *reconciler) moved(s *scope) bool {
 	return false
 }
 
-// showReady brings the metric of a kind up to date: all its watches have to be served, but
-// those that enabledIf leaves out. If none is left there is no metric, as for a kind that is not watched.
+// showReady updates the metric of a kind. The kind is ready if all its watches are served, except those
+// that enabledIf disables. If none is left, the metric is removed.
 func (s *Set) showReady(gvk schema.GroupVersionKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

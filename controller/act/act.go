@@ -1,5 +1,5 @@
-// Package act does for an object what rolewright reconcile, suspend, resume and cancel do: it
-// changes annotations, with the rights of the client that it is given.
+// Package act implements rolewright reconcile, suspend, resume and cancel for an object: it changes
+// annotations, with the permissions of the client that it is given.
 package act
 
 import (
@@ -19,8 +19,8 @@ import (
 // fieldManager is the name under which objects are changed.
 const fieldManager = "rolewright"
 
-// Action changes annotations of an object: those of which a value is nil go. said is what has
-// been done then. Without changes, nothing is done.
+// Action returns changes of an object's annotations; a nil value removes an annotation. said is a text
+// about what these changes do. Without changes, there is nothing to do.
 type Action func(obj *unstructured.Unstructured) (changes map[string]any, said string)
 
 // Reconcile asks for a run now.
@@ -35,7 +35,7 @@ func Reconcile(now time.Time) Action {
 	}
 }
 
-// Suspend lets no run start, for a time, or until Resume where that is 0.
+// Suspend pauses the object for the time lasts or, if that is 0, until Resume.
 func Suspend(now time.Time, lasts time.Duration) Action {
 	value, said := "true", "suspended"
 	if lasts > 0 {
@@ -47,7 +47,7 @@ func Suspend(now time.Time, lasts time.Duration) Action {
 	}
 }
 
-// Resume ends Suspend.
+// Resume ends a pause.
 func Resume() Action {
 	return func(obj *unstructured.Unstructured) (map[string]any, string) {
 		changes := map[string]any{}
@@ -63,9 +63,9 @@ func Resume() Action {
 	}
 }
 
-// Cancel stops the run in progress if it is the one with the ID, or whichever it is by the status if that is empty. A
-// run that is named is asked to stop also where the status does not say that it is in progress: with manageStatus:
-// false it says nothing, or what it said before. An ID of a run that has ended does nothing.
+// Cancel stops the run with the ID run, or the one that the status shows in progress if run is empty. A named run is
+// asked to stop even if the status does not show it in progress: with manageStatus: false the status shows nothing, or
+// an old state. The ID of a run that has ended, by the status, leads to no change.
 func Cancel(run string) Action {
 	return func(obj *unstructured.Unstructured) (map[string]any, string) {
 		is := controller.Summarize(obj, time.Now())
@@ -84,12 +84,12 @@ func Cancel(run string) Action {
 	}
 }
 
-// ended reports whether by the status the run has ended: it is the last one.
+// ended reports whether the status shows that the run has ended, as the last run.
 func ended(is controller.Summary, run string) bool {
 	return run != "" && is.Last != nil && is.Last.ID == run
 }
 
-// Annotate changes annotations of the object, and of no other one that has taken its name.
+// Annotate changes annotations of the object. It fails if another object has the name by now.
 func Annotate(ctx context.Context, objects dynamic.ResourceInterface, obj *unstructured.Unstructured, changes map[string]any) (*unstructured.Unstructured, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "annotations": changes}})
 	if err != nil {

@@ -14,17 +14,16 @@ import (
 	"github.com/rolewright/rolewright/internal/page"
 )
 
-// Objects returns the client, with the rights of the reader of a page, for an object and others
-// of its kind and namespace. page.ErrNotFound is in the chain of its error where there is no
-// such kind.
+// Objects returns a client for the objects of o's kind and namespace, with the permissions of the
+// page's reader. The error wraps page.ErrNotFound if there is no such kind.
 type Objects func(o history.Object) (dynamic.ResourceInterface, error)
 
-// Of is Objects, for who knows only of its interface.
+// Of returns clients as [Objects], for callers that know only the interface.
 func Of(clients func(o history.Object) (dynamic.ResourceInterface, error)) page.Objects {
 	return Objects(clients)
 }
 
-// Get is that of a page.Remote.
+// Get implements page.Objects.
 func (f Objects) Get(ctx context.Context, o history.Object) (map[string]any, error) {
 	objects, err := f(o)
 	if err != nil {
@@ -40,7 +39,7 @@ func (f Objects) Get(ctx context.Context, o history.Object) (map[string]any, err
 	return obj.Object, nil
 }
 
-// Act is that of page.Options.
+// Act implements page.Objects.
 func (f Objects) Act(ctx context.Context, o history.Object, asked page.Asked) (changed bool, err error) {
 	do := asked.Do
 	action, known := map[string]Action{

@@ -14,23 +14,23 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// checkPeriod is how old the answer of a readiness probe may be. Probes
-// come every few seconds, and looking for versions starts a Python, or two.
+// checkPeriod is how old the answer to a readiness probe may be. Probes come every
+// few seconds, but looking for versions starts one or two Python processes.
 const checkPeriod = 30 * time.Second
 
-// checkTimeout is far above what the question takes, about a second: a
-// busy machine is no reason to be unready, and to ask again from the start makes it busier.
+// checkTimeout is far longer than the check usually takes, about a second. A busy
+// machine is no reason to be unready, and starting the check again would make it busier.
 const checkTimeout = 2 * time.Minute
 
-// checkAgain is when it is looked again after an error, and twice as long after each further one, up to the
-// period: no run begins before the versions are known.
+// checkAgain is the pause after an error. It doubles with each further error, up to the period. It is short because
+// no run begins before the versions are known.
 const checkAgain = 2 * time.Second
 
 // errNotChecked is the state before the first answer.
 var errNotChecked = errors.New("ansible-runner has not been checked yet")
 
-// RunnerCheck is a readiness check that is answered from memory. Its Start keeps
-// the answer fresh, on every replica whether it leads or not.
+// RunnerCheck is a readiness check that answers from memory. Its Start keeps the
+// answer fresh, on every replica, whether or not it leads.
 type RunnerCheck struct {
 	// look finds out whether runs are possible. It may take seconds.
 	look   func(context.Context) (runner.Versions, error)
@@ -39,23 +39,23 @@ type RunnerCheck struct {
 
 	mu  sync.Mutex
 	err error
-	// first is the first answer that is no error; looked is closed after the first look.
+	// first are the first versions that were found; nil before. looked is closed after the first look.
 	first  *runner.Versions
 	looked chan struct{}
 }
 
-// NewRunnerCheck returns a check that has not looked yet, and looks again after each period, or sooner after an error.
+// NewRunnerCheck returns a check that has not looked yet. Once started, it looks after each period, or sooner after an error.
 func NewRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *RunnerCheck {
 	return &RunnerCheck{look: look, period: period, log: log, err: errNotChecked, looked: make(chan struct{})}
 }
 
-// Start looks until ctx is done. It logs when the answer changes, not each
-// time.
+// Start looks again and again until ctx is done. It logs only changes of the
+// answer.
 func (c *RunnerCheck) Start(ctx context.Context) error {
 	for again := checkAgain; ctx.Err() == nil; {
 		versions, err := c.lookOnce(ctx)
 		if ctx.Err() != nil {
-			break // the look was cut short; its answer means nothing
+			break // the look was cut short, so its answer means nothing
 		}
 		before := c.set(versions, err)
 		switch {
@@ -78,9 +78,9 @@ func (c *RunnerCheck) Start(ctx context.Context) error {
 	return nil //nolint:nilerr // Check returns the errors
 }
 
-// whileUnchanged answers with the last success of look as long as installed
-// returns the same: two Pythons every half minute cost more CPU than an idle
-// operator.
+// whileUnchanged returns a function that repeats the last successful answer of look as
+// long as installed returns the same: two Python processes every half minute cost more
+// CPU than an idle operator.
 func whileUnchanged(installed func() (string, error), look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
 	var known string
 	var versions runner.Versions
@@ -98,7 +98,7 @@ func whileUnchanged(installed func() (string, error), look func(context.Context)
 	}
 }
 
-// needed looks only where a watch runs Ansible: commands do without.
+// needed returns a function that calls look only if a watch runs Ansible: commands do not need it.
 func needed(watched func() []watches.Watch, look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
 	return func(ctx context.Context) (runner.Versions, error) {
 		if OnlyCommands(watched()) {
@@ -108,7 +108,7 @@ func needed(watched func() []watches.Watch, look func(context.Context) (runner.V
 	}
 }
 
-// OnlyCommands is true if there are watches, and none runs Ansible.
+// OnlyCommands reports whether there are watches and none of them runs Ansible.
 func OnlyCommands(watched []watches.Watch) bool {
 	return len(watched) > 0 && !slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Content.Ansible() })
 }
@@ -126,9 +126,9 @@ func (c *RunnerCheck) Check(*http.Request) error {
 	return c.err
 }
 
-// Versions are those that were found first: what the process has begun with. It waits
-// for the first look, and returns its error, or that of the last one, as long as none
-// were found. They are empty where no watch runs Ansible.
+// Versions returns the versions that were found first, with which the process began. It waits
+// for the first look. While none were found, it returns the error of the last look; if no watch
+// runs Ansible, it returns no versions and no error.
 func (c *RunnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
 	select {
 	case <-c.looked:
@@ -143,7 +143,7 @@ func (c *RunnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
 	return *c.first, nil
 }
 
-// set returns the answer that err replaces.
+// set stores an answer, and returns the previous error.
 func (c *RunnerCheck) set(versions runner.Versions, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 )
 
-// WarmIdle is how long a fork server is kept without a run, likewise.
+// WarmIdle is how long a fork server is kept without a run by default.
 const WarmIdle = 10 * time.Minute
 
-// Defaults are the settings of an operator that was told nothing; the flags of the command
-// run have the same.
+// Defaults returns the default settings of an operator. The flags of the command run have the
+// same defaults.
 func Defaults() controller.Options {
 	return controller.Options{
 		InjectOwnerRef: true, RunnerRoot: "/tmp/ansible-operator/runner",

@@ -1,3 +1,3 @@
-// Package assembly puts the parts of an operator together: for the command run, and for
-// programs that have a manager of their own. It knows neither flags nor the command line.
+// Package assembly puts the parts of an operator together, for the command run and for
+// programs with their own manager. It knows neither flags nor the command line.
 package assembly

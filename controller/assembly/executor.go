@@ -18,21 +18,21 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// Executors are the ways to start runs that may be asked for.
+// Executors returns the executors that may be chosen.
 func Executors() []watches.Executor {
 	return []watches.Executor{watches.ExecutorAuto, watches.ExecutorWarm, watches.ExecutorRunner, watches.ExecutorJob}
 }
 
-// uses tells whether the runs of a watch are made in one of some ways.
+// uses reports whether one of the watches has one of the executors in ways.
 func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
 }
 
-// contentOf returns the directories with the roles and playbooks of watches whose runs may be forked.
+// contentOf returns the directories with the roles and playbooks of the watches whose runs may be forked.
 func contentOf(watched []watches.Watch) []string {
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil // what is known of them only saves time
+		return nil // knowing them only saves time
 	}
 	forked := slices.DeleteFunc(slices.Clone(watched), func(w watches.Watch) bool {
 		return !w.Content.Ansible() || w.Executor == watches.ExecutorRunner || w.Executor == watches.ExecutorJob
@@ -40,26 +40,26 @@ func contentOf(watched []watches.Watch) []string {
 	return contentcopy.Of(dir, "", forked).Dirs
 }
 
-// ExecutorOptions say how runs are made.
+// ExecutorOptions say how runs are executed.
 type ExecutorOptions struct {
 	// Path is the program ansible-runner; see [runner.Options].
 	Path string
-	// TrustLine is as that of [runner.Options].
+	// TrustLine is the option of [runner.Options].
 	TrustLine bool
 	// WarmIdle is how long a fork server is kept without a run; 0 for as long as the process.
 	WarmIdle time.Duration
-	// Watches are those that there are, and Later is true if others may come that do not say
-	// how their runs start.
+	// Watches are the current watches. Later is true if watches may be added later whose executor
+	// is not known yet.
 	Watches  []watches.Watch
 	Later    bool
 	Recorder *metrics.Recorder
 	Log      logr.Logger
 }
 
-// NewExecutor returns what makes the runs, and what ends it when no run is in
-// progress. The first run has a fork server started. Where there can be none, runs are
-// plain, and the log says why, once. If a watch requires forked runs, a server is started
-// at once, and that there can be none is an error.
+// NewExecutor returns the runner that executes the runs, and a function that ends it, to be called
+// when no run is in progress. The first run starts a fork server. If that is not possible, runs are
+// plain, and the log says why, once. If a watch requires forked runs, NewExecutor starts a fork
+// server at once, and fails if that is not possible.
 func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
 	options := runner.Options{Path: o.Path, WarmContent: contentOf(watched), WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
@@ -97,8 +97,8 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 	}, nil
 }
 
-// warmLog returns what is told of fork servers. One that has ended because there was no run, or is
-// replaced, is as good as there: the next run waits for another.
+// warmLog returns the function that is told about fork servers. A fork server that has ended because
+// there was no run, or is being replaced, counts as ready, since the next run waits for another.
 func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	said := ""
 	return func(err error) {
@@ -133,7 +133,7 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	}
 }
 
-// limitLog returns what is told of the number of runs at a time while forks come late.
+// limitLog returns the function that is told the limit of runs at a time while forks come late; 0 is no limit.
 func limitLog(recorder *metrics.Recorder, log logr.Logger) func(limit int) {
 	recorder.RunLimit(0)
 	last := 0

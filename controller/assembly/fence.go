@@ -7,8 +7,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Fence returns config for clients whose writes are refused unless the operator leads at that
-// moment: held is nil then. Reviews write nothing, with any verb.
+// Fence returns a config for clients whose writes fail unless the operator leads at that
+// moment. held returns nil while it leads, else the error. Access and token reviews always pass,
+// since they write nothing, whatever their verb.
 func Fence(config *rest.Config, held func() error) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next, held} })
@@ -29,7 +30,7 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err := f.held(); err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // as the interface demands
+			_ = req.Body.Close() // required by http.RoundTripper
 		}
 		return nil, err
 	}

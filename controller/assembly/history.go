@@ -15,21 +15,21 @@ import (
 	"github.com/rolewright/rolewright/internal/version"
 )
 
-// HistoryOptions say what is kept of runs.
+// HistoryOptions say how much the history keeps.
 type HistoryOptions struct {
-	// RunnerRoot is the directory below which the history is.
+	// RunnerRoot is the directory below which the history is stored.
 	RunnerRoot string
-	// MaxRuns, MaxAge and MaxBytes bound it; with no runs there is none.
+	// MaxRuns, MaxAge and MaxBytes limit the history. If MaxRuns is 0, there is none.
 	MaxRuns  int
 	MaxAge   time.Duration
 	MaxBytes int64
-	// Elected is true if the leader is elected, who opens it then.
+	// Elected is true if there is a leader election: then the leader opens the history.
 	Elected bool
 	Log     logr.Logger
 }
 
-// NewHistory returns what records runs in the history and sends traces, and what serves both
-// until its context ends; a nil recorder where neither is wanted.
+// NewHistory returns a recorder that records runs in the history and sends traces, and the
+// functions that serve both until their context ends. The recorder is nil if neither is wanted.
 func NewHistory(ctx context.Context, o HistoryOptions) (*history.Recorder, []func(context.Context) error, error) {
 	tracer, err := trace.FromEnvironment(ctx, os.Getenv, version.Version, o.Log)
 	if err != nil {
@@ -55,7 +55,7 @@ func NewHistory(ctx context.Context, o HistoryOptions) (*history.Recorder, []fun
 	return recorder, serve, nil
 }
 
-// store is nil where none is kept.
+// store returns the history's store; nil if none is kept, or its directory cannot be opened.
 func (o HistoryOptions) store() *history.Store {
 	if o.MaxRuns == 0 {
 		return nil

@@ -26,20 +26,20 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// Parts are what lasts while managers come and go.
+// Parts are the parts of an operator that outlive its managers.
 type Parts struct {
 	Recorder *metrics.Recorder
-	// OfRoles has the metrics of roles.
+	// OfRoles holds the metrics that roles change.
 	OfRoles  *usermetrics.Handler
 	Executor *runner.Runner
-	// Check looks for Ansible once it is started.
+	// Check looks for Ansible once it has been started.
 	Check *RunnerCheck
-	// History is nil for none.
+	// History records runs; nil for no history.
 	History *history.Recorder
 }
 
-// NewParts makes the parts but for the history. Executor needs no recorder. watched are
-// the watches as they are at a time. end is to be called when nothing uses them any more.
+// NewParts makes all parts except the history. Of executor, it sets Watches, Recorder and Log.
+// watched returns the current watches. Call end when the parts are no longer used.
 func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []watches.Watch, log logr.Logger) (_ *Parts, end func(), err error) {
 	registry := ctrlmetrics.Registry
 	recorder, err := metrics.New(registry)
@@ -67,8 +67,8 @@ func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []wa
 	}, nil
 }
 
-// AddControllers adds the controllers to mgr, and what opens the history. Of options, the
-// settings count; the parts, and what the environment says, are filled in.
+// AddControllers adds the controllers to mgr, and the runnable that opens the history. options
+// has the settings; AddControllers fills in the parts and the values from the environment.
 func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options controller.Options) (*controller.Set, error) {
 	root, err := filepath.Abs(options.RunnerRoot)
 	if err != nil {
@@ -96,12 +96,12 @@ func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options c
 	return set, nil
 }
 
-// runsPerCPU is how many runs of all kinds there are at a time for each CPU: half of the time
-// a run waits for the API server.
+// runsPerCPU is how many runs of all kinds there may be at a time per CPU, since a run waits for
+// the API server half of the time.
 const runsPerCPU = 4
 
-// RunsAtATime is how many runs there are at a time: what was asked for, or what the CPUs
-// allow, but no less than a single kind may have.
+// RunsAtATime returns how many runs there may be at a time: asked if that is above 0, else what the
+// CPUs allow, but at least as many as a single kind may have.
 func RunsAtATime(asked int, watched []watches.Watch) int {
 	if asked > 0 {
 		return asked
@@ -113,12 +113,12 @@ func RunsAtATime(asked int, watched []watches.Watch) int {
 	return most
 }
 
-// NewUserMetrics keeps the metrics of roles.
+// NewUserMetrics returns the handler that keeps the metrics of roles.
 func NewUserMetrics(registry ctrlmetrics.RegistererGatherer, recorder *metrics.Recorder, log logr.Logger) *usermetrics.Handler {
 	return usermetrics.New(usermetrics.Options{Registerer: registry, Log: log.WithName("metrics"), Full: recorder.UserMetricRefused})
 }
 
-// MetricCall answers the runs that change a metric through the API proxy.
+// MetricCall returns the function that answers runs that change a metric through the API proxy.
 func MetricCall(handler *usermetrics.Handler) func([]byte) error {
 	return func(request []byte) error {
 		err := handler.Record(request)
@@ -132,8 +132,8 @@ func MetricCall(handler *usermetrics.Handler) func([]byte) error {
 	}
 }
 
-// Serve runs what serves the kinds until ctx is done or it ends by itself, which means that
-// the leadership is lost, and ends the runs that it leaves.
+// Serve calls start, which serves the kinds, with ctx. If start returns before ctx is done, the
+// leadership is lost. Then Serve ends the runs that are left.
 func Serve(ctx context.Context, start func(context.Context) error, set *controller.Set) error {
 	err := start(ctx)
 	failpoint.Hit("shutdown.before-close")
@@ -149,8 +149,8 @@ func Serve(ctx context.Context, start func(context.Context) error, set *controll
 	return nil
 }
 
-// WithServers runs servers while main runs, and ends them after main, since runs
-// need them to the end. The first server that fails ends main.
+// WithServers runs servers while main runs. It ends them after main, since runs need
+// them to the end. The first server that fails ends main.
 func WithServers(ctx context.Context, main func(context.Context) error, servers ...func(context.Context) error) error {
 	mainCtx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -7,23 +7,23 @@ import (
 
 const envCollectionsPath = "ANSIBLE_COLLECTIONS_PATH"
 
-// RolesDirs is where Ansible finds roles
-// that no watch names: with the variable unset, in its documented defaults.
+// RolesDirs returns the directories where Ansible finds roles that no watch names: those in
+// ANSIBLE_ROLES_PATH, else the documented defaults.
 func RolesDirs(lookupEnv func(string) (string, bool)) []string {
 	return searchPath(lookupEnv, []string{"ANSIBLE_ROLES_PATH"},
 		"~/.ansible/roles:/usr/share/ansible/roles:/etc/ansible/roles")
 }
 
-// CollectionsDirs is as [RolesDirs].
+// CollectionsDirs returns the directories where Ansible finds collections: those in the variables,
+// else the documented defaults.
 func CollectionsDirs(lookupEnv func(string) (string, bool)) []string {
 	// Before ansible-core 2.19 the plural counts too.
 	return searchPath(lookupEnv, []string{envCollectionsPath, envCollectionsPath + "S"},
 		"~/.ansible/collections:/usr/share/ansible/collections")
 }
 
-// searchPath splits the first of the variables that is set, or else the
-// default, and puts the home directory in the place of a tilde, as Ansible
-// does.
+// searchPath splits the first of the variables that is set, else the default.
+// Like Ansible, it replaces a tilde with the home directory.
 func searchPath(lookupEnv func(string) (string, bool), variables []string, otherwise string) []string {
 	list := otherwise
 	for _, name := range variables {

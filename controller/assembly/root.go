@@ -15,13 +15,13 @@ import (
 	"github.com/rolewright/rolewright/controller/runstore"
 )
 
-// rootPatience bounds how long the API server may take to say which cluster it is.
+// rootPatience limits how long the API server may take to identify its cluster.
 const rootPatience = 30 * time.Second
 
-// RunnerRoot returns the directory below which the runs of the cluster are: the runner root, and
-// notes there that it is this cluster's, or a directory in it where it is another's. A cluster
-// is known by the UID of its namespace kube-system; where that cannot be read, nothing is noted,
-// and the runner root is taken for the cluster's.
+// RunnerRoot returns the directory below which the runs of this cluster are stored. That is
+// runnerRoot, and RunnerRoot notes there that it belongs to this cluster; if it belongs to another
+// one, it is a directory in runnerRoot. The UID of the namespace kube-system identifies a cluster.
+// If that cannot be read, RunnerRoot returns runnerRoot and notes nothing.
 func RunnerRoot(ctx context.Context, config *rest.Config, runnerRoot string, log logr.Logger) (string, error) {
 	uid, err := clusterOf(ctx, config)
 	if err != nil {
@@ -37,7 +37,7 @@ func RunnerRoot(ctx context.Context, config *rest.Config, runnerRoot string, log
 	return root, err
 }
 
-// clusterOf returns the UID of the namespace kube-system; empty if it may not be read, or is not made yet.
+// clusterOf returns the UID of the namespace kube-system; empty if it may not be read, or does not exist yet.
 func clusterOf(ctx context.Context, config *rest.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, rootPatience)
 	defer cancel()
@@ -45,7 +45,7 @@ func clusterOf(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("client for the UID of the cluster: %w", err)
 	}
-	// It is asked first, so that no audit log has a request that was refused.
+	// Ask first, so that no refused request appears in an audit log.
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "get", Resource: "namespaces", Namespace: metav1.NamespaceSystem, Name: metav1.NamespaceSystem,
@@ -58,7 +58,7 @@ func clusterOf(ctx context.Context, config *rest.Config) (string, error) {
 		return "", fmt.Errorf("ask whether the UID of the cluster may be read: %w", err)
 	}
 	namespace, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // it is made soon after the first start of a cluster
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // a new cluster creates it soon
 		return "", nil
 	}
 	if err != nil {

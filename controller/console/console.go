@@ -1,4 +1,4 @@
-// Package console writes runs for people who watch a terminal.
+// Package console writes the progress of runs to a terminal.
 package console
 
 import (
@@ -15,24 +15,24 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// maxLine bounds what is written of one event.
+// maxLine limits the length of one line, in bytes.
 const maxLine = 16 << 10
 
-// maxDiff bounds what is shown of what one task changes.
+// maxDiff limits the length of one task's diff, in bytes.
 const maxDiff = 64 << 10
 
 // Console writes a line for each result of a task, in the words and colours of
-// ansible-playbook, with its object, duration and file:line. Safe for concurrent use.
+// ansible-playbook, with its object, duration and file:line. It is safe for concurrent use.
 type Console struct {
 	mu     sync.Mutex
 	out    io.Writer
 	colour bool
-	dir    string // of the project; file names are relative to it
+	dir    string // of the project; file names are shown relative to it
 	now    func() time.Time
 }
 
-// New returns a console; colour says whether out understands colours, and now is the
-// time that a line gets.
+// New returns a console. colour says whether out supports colours; now returns the time for
+// each line.
 func New(out io.Writer, colour bool, now func() time.Time) *Console {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -49,7 +49,7 @@ const (
 	cyan   = "36"
 )
 
-// Say writes a line that is about no run.
+// Say writes a line that is not about a run.
 func (c *Console) Say(format string, args ...any) {
 	c.write("", fmt.Sprintf(format, args...))
 }
@@ -64,7 +64,7 @@ func (c *Console) write(code, line string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A terminal that is gone is no reason to end a run.
+	// Ignore errors: a terminal that is gone must not end a run.
 	_, _ = io.WriteString(c.out, c.now().Format(time.TimeOnly)+"  "+line+"\n")
 }
 
@@ -72,7 +72,7 @@ func (c *Console) write(code, line string) {
 type Run struct {
 	console *Console
 	object  string
-	began   time.Time // of the task
+	began   time.Time // when the current task began
 }
 
 // Start writes that a run of an object starts, and why.
@@ -113,7 +113,7 @@ func (r *Run) Event(e jobevent.Event) {
 	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), text.OneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
 }
 
-// diff writes what a task changes, as Ansible shows it.
+// diff writes a task's diff as Ansible shows it.
 func (c *Console) diff(object, shown string) {
 	for line := range strings.Lines(text.Uncoloured(text.Cut(shown, maxDiff))) {
 		line = strings.TrimRight(line, "\r\n")
@@ -156,7 +156,7 @@ func (r *Run) End(run status.Run) {
 		strings.ReplaceAll(run.Message, "\n", "\n  ")))
 }
 
-// place is a file:line as terminals open it.
+// place returns a file:line in a form that terminals can open.
 func (c *Console) place(path string) string {
 	if rel, err := filepath.Rel(c.dir, path); err == nil && filepath.IsLocal(rel) {
 		path = rel

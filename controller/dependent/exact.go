@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxQuestions is how many comparisons may wait. What comes on top counts as changed:
-	// so many changes are one for someone anyway.
+	// maxQuestions is how many comparisons may wait. Further updates count as changed
+	// without a comparison: among so many, some are changes anyway.
 	maxQuestions = 1024
-	// readTimeout is for one version of one object.
+	// readTimeout limits the read of one version of one object.
 	readTimeout = 10 * time.Second
 )
 
-// question asks what happened to an object between two versions, and names the
-// owners that run if it matters.
+// question asks what happened to an object between two versions. It has the notices
+// for the owners, to be delivered if the change counts.
 type question struct {
 	resource schema.GroupVersionResource
 	id       types.NamespacedName
@@ -31,8 +31,8 @@ type question struct {
 	notices  []notice
 }
 
-// ask queues a question and returns the notices to deliver at once because
-// there is no room for it. The caller holds the lock.
+// ask queues a question. If the queue is full, it returns the question's notices, to
+// be delivered at once. The caller must hold the lock.
 func (r *Registry) ask(q question) []notice {
 	if len(q.notices) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (r *Registry) answer(ctx context.Context) {
 	}
 }
 
-// compare reads both versions. An error says that one is not to be had any more.
+// compare reads both versions and judges the change. The error says that a version could not be read.
 func (r *Registry) compare(ctx context.Context, q question) (verdict, error) {
 	was, err := r.read(ctx, q, q.was)
 	if err != nil {
@@ -86,8 +86,8 @@ func (r *Registry) compare(ctx context.Context, q question) (verdict, error) {
 	return judgeContent(was, is), nil
 }
 
-// judgeContent says what happened where the metadata says nothing. It takes
-// both objects apart.
+// judgeContent judges a change by the content, if the metadata is not enough. It
+// modifies both objects.
 func judgeContent(was, is *unstructured.Unstructured) verdict {
 	statusWas, statusIs := was.Object["status"], is.Object["status"]
 	for _, o := range []*unstructured.Unstructured{was, is} {
@@ -104,8 +104,8 @@ func judgeContent(was, is *unstructured.Unstructured) verdict {
 	}
 }
 
-// read returns the object as it was at a version. A GET knows only the present,
-// a LIST can be had of the past, for as long as it is not compacted.
+// read returns the object at a version. It uses a LIST, since a GET returns only the
+// current version; old versions can be listed until etcd compacts them.
 func (r *Registry) read(ctx context.Context, q question, version string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -14,36 +14,36 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// feed has what is known of the owned objects of one resource. The registry's
-// lock guards it.
+// feed has what is known of the owned objects of one resource. The registry's lock
+// guards it.
 type feed struct {
 	registry *Registry
 	resource schema.GroupVersionResource
-	// kind is empty until it is looked up.
+	// kind is the resource's kind; empty until it is looked up.
 	kind string
-	// streams follow the namespaces; none before the kind is looked up.
+	// streams follow the namespaces; empty until the kind is looked up.
 	streams []*stream
-	// kinds are the owner kinds that are looked for. The slice is replaced,
-	// never changed, so that a list can go by it without the lock.
+	// kinds are the owner kinds whose dependents are looked for. The slice is
+	// replaced, never modified, so that a list can use it without the lock.
 	kinds []*Kind
 	// wanted is closed, and replaced, when there is a reason to list at once.
 	wanted chan struct{}
 
 	records map[types.NamespacedName]*record
-	// own has, by UID, what runs did and no event has shown yet.
+	// own has, by the objects' UIDs, what runs did and no event has shown yet.
 	own map[types.UID]*own
-	// hints are owners that are said to own objects here. They are dropped
+	// hints are owners that are reported to own objects here. They are dropped
 	// when a list has shown what they own.
 	hints map[ownerKey]struct{}
-	// runs are in progress and write such objects.
+	// runs are the runs in progress that write objects of the resource.
 	runs map[*Session]struct{}
-	// named are those who follow objects by name, and versions what they follow: all
-	// objects of the resource; nil without them.
+	// named follow objects by name. versions are the versions of all objects of the
+	// resource; nil if named is empty.
 	named    []*Named
 	versions map[types.NamespacedName]Version
-	// refused is why they cannot be watched, as they were told last.
+	// refused is why objects cannot be watched, as it was last reported to named.
 	refused string
-	// used is true if someone was interested since it was last looked at.
+	// used is true if the feed was used since retire last checked it.
 	used bool
 }
 
@@ -56,11 +56,11 @@ type ownerKey struct {
 type record struct {
 	uid     types.UID
 	version string
-	// first is the version at which the record came to be: changes after it
-	// were seen one by one or judged at a list.
+	// first is the version at which the record began: later changes were seen
+	// one by one, or judged at a list.
 	first  string
 	owners []ownership
-	// creator is the UID of the owner whose run has created it, by its note; empty for none.
+	// creator is the UID of the owner whose run created the object, by the object's creation mark; empty for none.
 	creator types.UID
 	facts   facts
 }
@@ -75,11 +75,11 @@ func newFeed(r *Registry, resource schema.GroupVersionResource) *feed {
 	}
 }
 
-// has is true if objects of owner kind k are looked for.
+// has reports whether dependents of owner kind k are looked for.
 func (f *feed) has(k *Kind) bool { return slices.Contains(f.kinds, k) }
 
-// join makes the feed look for objects of another owner kind. It is false if
-// the owner kind does not want that.
+// join makes the feed look for dependents of owner kind k. It returns false if k
+// blacklists the resource's kind.
 func (f *feed) join(k *Kind) bool {
 	f.used = true
 	if f.has(k) {
@@ -90,11 +90,11 @@ func (f *feed) join(k *Kind) bool {
 		return false
 	}
 	f.kinds = append(slices.Clone(f.kinds), k)
-	f.relist() // no stream has listed what this kind owns
+	f.relist() // no stream has listed what objects of k own
 	return true
 }
 
-// leave forgets an owner kind.
+// leave removes an owner kind from the feed.
 func (f *feed) leave(k *Kind) {
 	f.kinds = slices.DeleteFunc(slices.Clone(f.kinds), func(other *Kind) bool { return other == k })
 	for id, rec := range f.records {
@@ -117,17 +117,17 @@ func (f *feed) hint(k *Kind, name types.NamespacedName) {
 	}
 }
 
-// complete is true if everything that is owned is known and followed.
+// complete reports whether all owned objects are known and followed.
 func (f *feed) complete() bool {
 	return len(f.streams) > 0 && !slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.working })
 }
 
-// needed is true if the watch is of use.
+// needed reports whether the watch is of use.
 func (f *feed) needed() bool {
 	return len(f.named) > 0 || len(f.kinds) > 0 && len(f.records)+len(f.hints)+len(f.runs) > 0
 }
 
-// ownsFor is true if the owner owns objects of the resource, or is said to.
+// ownsFor reports whether the owner owns, or is reported to own, objects of the resource.
 func (f *feed) ownsFor(k *Kind, name types.NamespacedName) bool {
 	if o := k.owners[name]; o != nil && o.objects[f] > 0 {
 		return true
@@ -143,7 +143,7 @@ func (f *feed) ownsFor(k *Kind, name types.NamespacedName) bool {
 	return false
 }
 
-// put replaces the record of an object; one without owners removes it.
+// put replaces the record of an object; nil, or a record without owners, removes it.
 func (f *feed) put(id types.NamespacedName, next *record) {
 	f.used = true
 	last := f.records[id]
@@ -166,7 +166,7 @@ func (f *feed) put(id types.NamespacedName, next *record) {
 	}
 }
 
-// newRecord is of an object that has owners.
+// newRecord returns the record of an object with these owners.
 func newRecord(o metav1.Object, owners []ownership) *record {
 	return &record{
 		uid: o.GetUID(), version: o.GetResourceVersion(), first: o.GetResourceVersion(),
@@ -178,7 +178,7 @@ func idOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// updated handles an object that is there.
+// updated handles an object that was created or changed.
 func (f *feed) updated(o metav1.Object) []notice {
 	id, uid := idOf(o), o.GetUID()
 	last := f.records[id]
@@ -195,7 +195,7 @@ func (f *feed) updated(o metav1.Object) []notice {
 	return notices
 }
 
-// replace judges what the next record shows and puts it in the last one's place.
+// replace judges the change from the last record to the next one, and replaces it.
 func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
 	var notices []notice
 	if last != nil && last.uid != next.uid {
@@ -205,8 +205,8 @@ func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
 		next.first = last.first
 	}
 	switch {
-	case next.facts.terminating: // its deletion counts, when it is done
-	case last == nil: // created or come to be owned, which is not a change
+	case next.facts.terminating: // the deletion counts when the object is gone
+	case last == nil: // created, or newly owned, which is not a change
 		notices = append(notices, f.sinceWritten(id, next)...)
 	case last.version != next.version:
 		notices = f.report(id, last.owners, change{
@@ -217,8 +217,8 @@ func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
 	return notices
 }
 
-// sinceWritten judges an object that is seen for the first time, in a version
-// after the one that a run wrote.
+// sinceWritten judges an object that is seen for the first time, in a version after
+// one that a run wrote.
 func (f *feed) sinceWritten(id types.NamespacedName, next *record) []notice {
 	w := f.own[next.uid]
 	if w == nil {
@@ -233,8 +233,8 @@ func (f *feed) sinceWritten(id types.NamespacedName, next *record) []notice {
 	return f.report(id, owners, change{uid: next.uid, is: next.version, verdict: unclear})
 }
 
-// before returns the change between a version that a run wrote and the first
-// one that was seen of the object, if that came later.
+// before returns the change between a version that a run wrote and the first version
+// of the object that was seen; false if that is not later.
 func (f *feed) before(id types.NamespacedName, uid types.UID, version string) (change, bool) {
 	ch := change{feed: f, id: id, uid: uid, was: version, verdict: unclear}
 	rec := f.records[id]
@@ -250,7 +250,7 @@ func (f *feed) before(id types.NamespacedName, uid types.UID, version string) (c
 	}
 }
 
-// deleted handles an object that is gone, or not owned by anybody any more.
+// deleted handles an object that is gone, or no longer has an owner.
 func (f *feed) deleted(id types.NamespacedName) []notice {
 	last := f.records[id]
 	if last == nil {
@@ -262,12 +262,12 @@ func (f *feed) deleted(id types.NamespacedName) []notice {
 	return notices
 }
 
-// report decides per owner what a change means, and returns the notices to
+// report decides for each owner what a change means. It returns the notices to
 // deliver at once.
 func (f *feed) report(id types.NamespacedName, owners []ownership, ch change) []notice {
 	ch.feed, ch.id = f, id
 	var notices, unsure []notice
-	// Owners may know different versions as their own.
+	// Owners may have written different versions.
 	asked := map[string][]notice{}
 	for _, o := range owners {
 		own, ok := f.own[ch.uid].remaining(ownerKey{o.kind, o.owner}, ch)
@@ -310,8 +310,8 @@ func (k *Kind) notice(name types.NamespacedName, ch change) notice {
 	return notice{kind: k, owner: name, uid: ch.mark, why: why, otherNamespace: ch.inOtherNamespace(name)}
 }
 
-// inOtherNamespace reports whether the object is in another namespace than its owner. Who writes there may
-// be trusted with nothing in the owner's. A cluster-scoped object is near, and so is all of a cluster-scoped owner.
+// inOtherNamespace reports whether the object is in another namespace than its owner, where clients may write
+// that the owner's namespace does not trust. It is false if the object or the owner is cluster-scoped.
 func (ch change) inOtherNamespace(owner types.NamespacedName) bool {
 	return ch.id.Namespace != "" && owner.Namespace != "" && ch.id.Namespace != owner.Namespace
 }
@@ -320,8 +320,8 @@ func (ch change) question(notices ...notice) question {
 	return question{resource: ch.feed.resource, id: ch.id, uid: ch.uid, was: ch.was, is: ch.is, notices: notices}
 }
 
-// newer is true if resource version a is later than b. Versions that are no
-// numbers, as only foreign API servers have, are not later than any.
+// newer reports whether resource version a is later than b. A version that is not a
+// number, as some other API servers have, is not later than any.
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0

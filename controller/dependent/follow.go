@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// run watches until ctx ends or no one has been interested for a while.
+// run watches until ctx ends or the feed has been unused for a while.
 func (f *feed) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -31,8 +31,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// retire takes the feed out of the registry if no one was interested between
-// two calls.
+// retire removes the feed from the registry, and returns true, if the feed was not
+// used between two calls.
 func (f *feed) retire() bool {
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *feed) follow(ctx context.Context) {
 	wg.Wait()
 }
 
-// resolve looks the resource up until that succeeds, and makes its streams.
+// resolve looks up the resource until that succeeds, and creates its streams.
 func (f *feed) resolve(ctx context.Context) []*stream {
 	r := f.registry
 	for delay := minDelay; ; delay = min(2*delay, r.denied) {
@@ -73,8 +73,8 @@ func (f *feed) resolve(ctx context.Context) []*stream {
 	}
 }
 
-// begin makes the streams of a resource that is known now. Owner kinds that do
-// not want it watched leave.
+// begin creates the streams of a resource whose kind is known now. Owner kinds
+// that blacklist the kind leave.
 func (f *feed) begin(kind string, namespaced bool) []*stream {
 	r := f.registry
 	r.mu.Lock()
@@ -97,7 +97,7 @@ func (f *feed) begin(kind string, namespaced bool) []*stream {
 	return f.streams
 }
 
-// merge compares what a list has found with what is known.
+// merge compares what a list has found with the records, and replaces them.
 func (f *feed) merge(s *stream, found map[types.NamespacedName]*record, listed string) []notice {
 	var notices []notice
 	for id := range f.records {
@@ -114,8 +114,8 @@ func (f *feed) merge(s *stream, found map[types.NamespacedName]*record, listed s
 	return notices
 }
 
-// abandon drops what no list will settle: what runs did to objects that are
-// not on record, and, if the resource itself is gone, everything.
+// abandon drops what no future list will settle: what runs did to objects without
+// a record, and, if the resource itself is gone, everything.
 func (f *feed) abandon(s *stream, gone bool) {
 	maps.DeleteFunc(f.own, func(_ types.UID, w *own) bool { return s.covers(w.id) && (gone || f.records[w.id] == nil) })
 	if !gone {
@@ -129,7 +129,7 @@ func (f *feed) abandon(s *stream, gone bool) {
 	}
 }
 
-// streamOf returns the stream that an object comes in; nil if there is none yet.
+// streamOf returns the stream that covers an object; nil if there is none yet.
 func (f *feed) streamOf(id types.NamespacedName) *stream {
 	for _, s := range f.streams {
 		if s.covers(id) {
@@ -139,13 +139,13 @@ func (f *feed) streamOf(id types.NamespacedName) *stream {
 	return nil
 }
 
-// seen is true if a version of an object was handled already.
+// seen reports whether a version of an object was handled already.
 func (f *feed) seen(id types.NamespacedName, version string) bool {
 	s := f.streamOf(id)
 	return s != nil && reached(s.position, version)
 }
 
-// listedAfter is true if the last list has the version or what came of it.
+// listedAfter reports whether the last list is at or after a version.
 func (f *feed) listedAfter(id types.NamespacedName, version string) bool {
 	s := f.streamOf(id)
 	return s != nil && reached(s.listed, version)

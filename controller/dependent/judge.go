@@ -13,36 +13,35 @@ import (
 type verdict int
 
 const (
-	// bookkeeping is an update that no one acts on.
+	// bookkeeping is an update to which nothing has to react.
 	bookkeeping verdict = iota
-	// statusWrite is an update of the status, with whatever metadata came along.
+	// statusWrite is an update of the status, and of metadata that was written with it.
 	statusWrite
 	// changed is an update that the owner may want to undo.
 	changed
-	// unclear is an update that only the content tells.
+	// unclear is an update that only a comparison of the content can judge.
 	unclear
 )
 
-// digest stands for a part of an object's metadata. Half a SHA-256 is small,
-// and no two parts share it.
+// digest identifies a part of an object's metadata by half a SHA-256.
 type digest [16]byte
 
-// facts is what one version of an object's metadata says to judge.
+// facts is what judge needs to know about one version of an object's metadata.
 type facts struct {
 	generation  int64
 	terminating bool
-	// visible is of what people see and set: labels, annotations, owner
-	// references and finalizers, without what status writes have set.
+	// visible is the digest of the labels, annotations, owner references and
+	// finalizers, except those that status writes have set.
 	visible digest
-	// status and other are of the managed fields: the entries of the status
-	// subresource, and those of all other writes.
+	// status and other are digests of the managed fields: the entries of the
+	// status subresource, and those of all other writes.
 	status, other digest
-	// plainStatus is true if other writes have a say in the status, as where a kind has no
-	// status subresource: then the generation counts writes of the status, too.
+	// plainStatus is true if other writes manage fields of the status, too, for example because the
+	// kind has no status subresource: then writes of the status also raise the generation.
 	plainStatus bool
 }
 
-// factsOf is a pure function of the object.
+// factsOf returns the facts of an object. It is a pure function.
 func factsOf(o metav1.Object) facts {
 	var status, other []metav1.ManagedFieldsEntry
 	plainStatus := false
@@ -65,8 +64,8 @@ func factsOf(o metav1.Object) facts {
 	}
 }
 
-// managed are the labels and annotations in the fields of a manager; the keys
-// have the prefix "f:".
+// managed are the labels and annotations in managed fields. The keys have the
+// prefix "f:".
 type managed struct {
 	Metadata struct {
 		Labels      map[string]any `json:"f:labels"`
@@ -74,10 +73,10 @@ type managed struct {
 	} `json:"f:metadata"`
 }
 
-// withoutStatus leaves out the labels and annotations that status writes have
-// set and no one else has a say in. The Deployment controller's revision is the
-// best known. Its second write within a second changes no managed fields, so
-// that by them alone it would look like anybody's change.
+// withoutStatus leaves out the labels and annotations that only status writes
+// manage, such as the Deployment controller's revision. The second such write
+// within a second does not change the managed fields, so that it would otherwise
+// look like a change by another client.
 func withoutStatus(labels, annotations map[string]string, status, other []metav1.ManagedFieldsEntry) (l, a map[string]string) {
 	ours := managedBy(status)
 	if len(ours.Metadata.Labels)+len(ours.Metadata.Annotations) == 0 {
@@ -88,20 +87,20 @@ func withoutStatus(labels, annotations map[string]string, status, other []metav1
 		without(annotations, ours.Metadata.Annotations, theirs.Metadata.Annotations)
 }
 
-// managedBy joins the labels and annotations of entries. Fields that cannot be
-// read are no one's.
+// managedBy merges the labels and annotations of entries. It ignores fields that
+// cannot be read.
 func managedBy(entries []metav1.ManagedFieldsEntry) managed {
 	var all managed
 	for _, entry := range entries {
 		if bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:metadata"`)) {
-			_ = json.Unmarshal(entry.FieldsV1.GetRawBytes(), &all) // maps are added to
+			_ = json.Unmarshal(entry.FieldsV1.GetRawBytes(), &all) // adds to the maps
 		}
 	}
 	return all
 }
 
-// without drops the keys that are ours alone. It returns nil if nothing is
-// left: no map and an empty one are the same.
+// without returns m without the keys that are in ours but not in theirs. It
+// returns nil if nothing is left, so that nil and empty maps are the same.
 func without(m map[string]string, ours, theirs map[string]any) map[string]string {
 	var left map[string]string
 	for key, value := range m {
@@ -128,24 +127,24 @@ func digestOf(parts ...any) digest {
 	return d
 }
 
-// write adds a part in JSON, which sorts the keys of maps and marks the end.
+// write adds a part to a hash as JSON, with sorted keys and a newline at the end.
 func write(h hash.Hash, part any) {
-	// Maps and slices of plain data have an encoding, and a hash never fails.
+	// Maps and slices of plain data can always be encoded, and a hash never fails.
 	_ = json.NewEncoder(h).Encode(part)
 }
 
 // judge says what happened between two versions of one object.
 //
-// A status write shows in the managed fields: entries of the status subresource
-// have changed and no others. A kind with a generation counts the writes of its
-// specification there. A kind without hides them: two writes of one manager
-// within a second leave managed fields that are the same to the letter. A kind
-// without a status subresource counts the writes of its status, too.
+// A status write shows in the managed fields: only entries of the status
+// subresource have changed. If a kind has a generation, writes of the spec raise
+// it. Without a generation, such writes may not show at all: two writes of one
+// manager within a second leave identical managed fields. If a kind has no status
+// subresource, writes of the status raise the generation, too.
 func judge(was, is facts) verdict {
 	viaStatus := was.status != is.status && was.other == is.other
 	switch {
 	case is.terminating:
-		return bookkeeping // the deletion itself counts, once it is done
+		return bookkeeping // the deletion counts when the object is gone
 	case was.generation != is.generation && was.visible == is.visible && (was.plainStatus || is.plainStatus):
 		return unclear
 	case was.generation != is.generation:
@@ -159,11 +158,11 @@ func judge(was, is facts) verdict {
 	case was.other != is.other:
 		return bookkeeping
 	default:
-		return statusWrite // the second one within a second
+		return statusWrite // the second write within a second
 	}
 }
 
-// part is the part of an object that has changed between two versions; empty if the
+// part returns which part of an object has changed between two versions; empty if the
 // metadata does not tell.
 func part(was, is facts) string {
 	switch {

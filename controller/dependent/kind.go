@@ -12,23 +12,23 @@ import (
 
 // OwnerKind is a kind of custom resources whose dependents are watched.
 type OwnerKind struct {
-	// GVK is the kind. Dependents name it in any version.
+	// GVK is the kind. Dependents may name it in any version.
 	GVK schema.GroupVersionKind
-	// Namespaced is true if its objects are in namespaces.
+	// Namespaced is true if the kind is namespaced.
 	Namespaced bool
-	// ClusterScoped also follows the annotations of cluster-scoped dependents.
+	// ClusterScoped also follows the owner annotations of cluster-scoped dependents.
 	// Owner references are always followed.
 	ClusterScoped bool
-	// Status lets status writes count.
+	// Status makes status writes count.
 	Status bool
 	// Blacklist has the kinds of dependents that are not watched.
 	Blacklist []schema.GroupVersionKind
-	// Changed is called when a dependent was changed or deleted by someone
-	// else than the owner's own run. The UID is that of the mark; it is empty
-	// if only annotations name the owner. It is called concurrently and must
-	// not block. No run of the owner is in progress unless it began just now.
-	// otherNamespace is true if the dependent is in another namespace than the owner, where
-	// others than the owner's namespace trusts can name it.
+	// Changed is called when a dependent was changed or deleted, but not by the
+	// owner's own run. uid is the UID in the owner mark; it is empty if only
+	// annotations name the owner. Changed is called concurrently and must not
+	// block. No run of the owner is in progress unless it began just now.
+	// otherNamespace is true if the dependent is in another namespace than the owner: there,
+	// clients that the owner's namespace does not trust may have set the mark.
 	Changed func(owner types.NamespacedName, uid types.UID, why string, otherNamespace bool)
 }
 
@@ -40,16 +40,16 @@ type Kind struct {
 	owners   map[types.NamespacedName]*owner
 }
 
-// owner is what is known of one custom resource. It is there while there is
-// something to know.
+// owner is what is known of one custom resource. It is dropped when it is empty.
 type owner struct {
-	// objects counts the records that name the owner.
+	// objects counts, per feed, the records that name the owner.
 	objects map[*feed]int
-	runs    int
+	// runs is the number of runs in progress.
+	runs int
 	// kept are changes seen during a run, to be judged at its end.
 	kept []change
-	// missed and missedElsewhere are true if there were more of them than are kept: of those
-	// in the owner's namespace, and of those in others.
+	// missed and missedElsewhere are true if there were too many changes to keep: in the
+	// owner's namespace, or in other namespaces.
 	missed, missedElsewhere bool
 }
 
@@ -58,20 +58,20 @@ type change struct {
 	feed *feed
 	id   types.NamespacedName
 	uid  types.UID
-	// mark is the UID by which the object names its owner, or, where it is gone
-	// and no one saw it, that of the owner whose run wrote it.
+	// mark is the owner's UID: the one in the object's owner mark or, if the object
+	// was never seen, the UID of the owner whose run wrote it.
 	mark types.UID
 	// was and is are the resource versions; is is empty for a deletion.
 	was, is string
 	verdict verdict
-	// part is the part of the object that has changed; empty where the metadata does not
+	// part is the part of the object that has changed; empty if the metadata does not
 	// tell.
 	part string
 }
 
-// maxKept is how many changes of one owner's dependents are remembered during a
-// run until the run turns out to have made them. Usually that is a moment. As many
-// are, of those in other namespaces: they are no reason to miss the others.
+// maxKept is how many changes of one owner's dependents are kept during a run,
+// usually only until the answer shows that the run itself made them. Changes in
+// other namespaces have a separate limit, so that they cannot displace the others.
 const maxKept = 1000
 
 func (k *Kind) owner(name types.NamespacedName) *owner {
@@ -83,14 +83,14 @@ func (k *Kind) owner(name types.NamespacedName) *owner {
 	return o
 }
 
-// release drops what is known of an owner once it is nothing.
+// release drops the entry of an owner if it is empty.
 func (k *Kind) release(name types.NamespacedName) {
 	if o := k.owners[name]; o != nil && o.runs == 0 && len(o.objects) == 0 {
 		delete(k.owners, name)
 	}
 }
 
-// counts is true if what happened is a reason to run.
+// counts reports whether a verdict is a reason to run an owner of the kind.
 func (k *Kind) counts(v verdict) bool {
 	return v == changed || v == unclear || (v == statusWrite && k.spec.Status)
 }
@@ -99,8 +99,8 @@ func (k *Kind) blacklisted(gvk schema.GroupVersionKind) bool {
 	return slices.Contains(k.spec.Blacklist, gvk)
 }
 
-// Begin says that a run of an owner starts. By the UID what becomes of its writes
-// is not taken for a matter of a successor with the same name.
+// Begin must be called when a run of an owner starts. uid is the owner's UID, so that
+// the run's writes are not attributed to a later object with the same name.
 func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Session {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
@@ -110,10 +110,10 @@ func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Session {
 	return &Session{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
 }
 
-// Owned returns, sorted, the resources of which an owner owns objects. While a
-// watch does not work yet, what was recorded and what runs wrote is taken for
-// owned. It goes by the owner's name: what a predecessor of that name has left
-// behind is included.
+// Owned returns, sorted, the resources of which an owner owns objects. While a watch
+// does not work yet, recorded resources and those that runs wrote count as owned. The
+// owner is identified by its name, so the result includes what an earlier object with
+// the name has left.
 func (k *Kind) Owned(name types.NamespacedName) []schema.GroupVersionResource {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
@@ -135,8 +135,8 @@ func (k *Kind) owned(name types.NamespacedName) []schema.GroupVersionResource {
 	return sorted(resources)
 }
 
-// Forget drops what Restore and runs said of an owner that is gone. Objects
-// that still name it are followed until they are gone too.
+// Forget drops what Restore and runs have reported about an owner that is gone.
+// Objects that still name it are followed until they are gone, too.
 func (k *Kind) Forget(name types.NamespacedName) {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
@@ -159,8 +159,8 @@ func (k *Kind) Close() {
 	clear(k.owners)
 }
 
-// watches is true if the child bears a mark that is followed, in a place and
-// of a kind that is watched.
+// watches reports whether the child's owner mark is followed, and its namespace and
+// kind are watched.
 func (k *Kind) watches(c proxy.Child) bool {
 	if !k.spec.Namespaced || k.followsAnnotations(c.Namespace) {
 		all := len(k.registry.opts.Namespaces) == 0 || c.Namespace == ""

@@ -12,15 +12,14 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Version is what is known of one version of an object, by whomever it is owned.
+// Version is what is known of one version of an object, with or without an owner.
 type Version struct {
 	UID             types.UID
 	ResourceVersion string
-	// Generation is 0 for kinds without.
+	// Generation is 0 for kinds without generations.
 	Generation int64
 	Labels     map[string]string
-	// owners are those in its owner references; annotations name an owner that no
-	// reference can name.
+	// owners are the owner references; annotations are the owner annotations.
 	owners      []ownerReference
 	annotations map[string]string
 }
@@ -30,13 +29,13 @@ type ownerReference struct {
 	apiVersion, kind string
 }
 
-// OwnedBy is true if the object bears the mark of an owner.
+// OwnedBy reports whether the object has the owner's mark.
 func (v Version) OwnedBy(owner proxy.Owner) bool {
 	named := func(ref ownerReference) bool { return ref.uid == owner.UID }
 	return slices.ContainsFunc(v.owners, named) || proxy.AnnotatedBy(v.annotations, owner)
 }
 
-// OwnedByAny is true if the object bears the mark of an owner of a kind.
+// OwnedByAny reports whether the object has the mark of any owner of a kind.
 func (v Version) OwnedByAny(kind schema.GroupKind) bool {
 	named := func(ref ownerReference) bool {
 		return schema.FromAPIVersionAndKind(ref.apiVersion, ref.kind).GroupKind() == kind
@@ -44,7 +43,7 @@ func (v Version) OwnedByAny(kind schema.GroupKind) bool {
 	return slices.ContainsFunc(v.owners, named) || v.annotations[ownerTypeAnnotation] == kind.String()
 }
 
-// VersionOf is the version of an object of which the metadata is at hand.
+// VersionOf returns the version of an object, by its metadata.
 func VersionOf(o metav1.Object) Version {
 	v := Version{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(), Labels: o.GetLabels()}
 	for _, ref := range o.GetOwnerReferences() {
@@ -56,25 +55,25 @@ func VersionOf(o metav1.Object) Version {
 	return v
 }
 
-// NamedOptions say who is told what. The functions are called concurrently and must not
+// NamedOptions are the callbacks of a [Named]. They are called concurrently and must not
 // block.
 type NamedOptions struct {
 	// Changed is called when an object was created, changed or deleted.
 	Changed func(id types.NamespacedName, v Version, exists bool)
-	// Known is called once all objects are known, and again when those of a namespace are that could not be listed before.
+	// Known is called once all objects are known, and again when a namespace that could not be listed before is known.
 	Known func()
-	// Refused is called when what [Named.Refused] returns is another text; it may be nil.
+	// Refused is called when the result of [Named.Refused] changes; it may be nil.
 	Refused func()
 }
 
-// Named knows the objects of a resource by name. It shares the watch of the resource
-// with all others.
+// Named knows all objects of a resource by name. It shares the resource's watch with
+// all other users.
 type Named struct {
 	NamedOptions
 	feed *feed
-	// known is true once all objects were listed, and stays so: what was seen last holds
-	// while a watch is broken. Those of a namespace that may not be listed are not waited for,
-	// where those of another are known.
+	// known is true once all objects were listed. It stays true: while a watch is broken, the last
+	// known versions count. If at least one namespace is known, known does not wait for namespaces
+	// that may not be listed.
 	known bool
 }
 
@@ -95,7 +94,7 @@ func (r *Registry) Named(resource schema.GroupVersionResource, o NamedOptions) *
 	return n
 }
 
-// Version is the current version of an object; known is false before all of its namespace are.
+// Version returns the current version of an object. known is false until all objects of its namespace are known.
 func (n *Named) Version(id types.NamespacedName) (v Version, exists, known bool) {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
@@ -103,7 +102,7 @@ func (n *Named) Version(id types.NamespacedName) (v Version, exists, known bool)
 	return v, exists, n.knows(id)
 }
 
-// Knows is true once the objects in a namespace are known.
+// Knows reports whether the objects in a namespace are known.
 func (n *Named) Knows(namespace string) bool {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
@@ -115,23 +114,23 @@ func (n *Named) knows(id types.NamespacedName) bool {
 	return n.known && (s == nil || s.named)
 }
 
-// All are the current versions of all objects; known is false before all are.
+// All returns the current versions of all objects. known is false until all are known.
 func (n *Named) All() (all map[types.NamespacedName]Version, known bool) {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
 	return maps.Clone(n.feed.versions), n.known
 }
 
-// Refused says why the objects cannot be watched now: the operator may not, or the kind is
-// gone. It is empty while nothing of that is known.
+// Refused returns why the objects cannot be watched at the moment: the operator lacks the
+// permission, or the kind is gone. It is empty if no such reason is known.
 func (n *Named) Refused() string {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
 	return n.feed.refused
 }
 
-// refusals returns the notices to those who follow objects by name where it is another
-// thing than before that keeps them from being watched.
+// refusals updates why objects cannot be watched. If that has changed, it returns notices for
+// f.named.
 func (f *feed) refusals() []notice {
 	var all []string
 	for _, s := range f.streams {
@@ -153,7 +152,7 @@ func (f *feed) refusals() []notice {
 	return notices
 }
 
-// In are the current versions of the objects in a namespace.
+// In returns the current versions of the objects in a namespace.
 func (n *Named) In(namespace string) map[types.NamespacedName]Version {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
@@ -166,7 +165,7 @@ func (n *Named) In(namespace string) map[types.NamespacedName]Version {
 	return all
 }
 
-// Close ends it. A call of its functions in progress may still end after it.
+// Close ends the following. A callback in progress may still end after it.
 func (n *Named) Close() {
 	f := n.feed
 	f.registry.mu.Lock()
@@ -180,7 +179,7 @@ func (n *Named) Close() {
 	}
 }
 
-// relist has all streams list at once.
+// relist makes all streams list at once.
 func (f *feed) relist() {
 	for _, s := range f.streams {
 		s.working = false
@@ -189,7 +188,7 @@ func (f *feed) relist() {
 	f.wanted = make(chan struct{})
 }
 
-// nowKnown returns the notices to those for whom all objects are known now.
+// nowKnown returns the notices for those in f.named whose objects are all known by now.
 func (f *feed) nowKnown() []notice {
 	if !slices.ContainsFunc(f.streams, func(s *stream) bool { return s.named }) ||
 		slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named && s.refused == "" }) {
@@ -205,7 +204,7 @@ func (f *feed) nowKnown() []notice {
 	return notices
 }
 
-// putVersion notes the version of an object; nil for none.
+// putVersion notes the version of an object; nil if the object is gone.
 func (f *feed) putVersion(id types.NamespacedName, v *Version) []notice {
 	was, had := f.versions[id]
 	switch {
@@ -231,7 +230,7 @@ func (f *feed) putVersion(id types.NamespacedName, v *Version) []notice {
 	return notices
 }
 
-// mergeVersions takes over what a list has found; nil if names are not followed.
+// mergeVersions takes over what a list has found; found is nil if names are not followed.
 func (f *feed) mergeVersions(s *stream, found map[types.NamespacedName]Version) []notice {
 	if f.versions == nil || found == nil {
 		return nil
@@ -246,7 +245,7 @@ func (f *feed) mergeVersions(s *stream, found map[types.NamespacedName]Version) 
 		notices = append(notices, f.putVersion(id, &v)...)
 	}
 	if !s.named {
-		s.named, notices = true, nil // of what was there already, no one is told one by one
+		s.named, notices = true, nil // after the first list, Known is enough: no notices for single objects
 		for _, n := range f.named {
 			if n.known {
 				notices = append(notices, notice{tell: n.Known})

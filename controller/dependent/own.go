@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxVersions is how many versions of one object are remembered until the
-// watch has shown them. A watch that is so far behind lets the oldest count as
-// another's.
+// maxVersions is how many versions of one object are remembered until the watch
+// has shown them. If the watch is further behind, the oldest versions count as
+// changes by others.
 const maxVersions = 32
 
-// own is what runs did to one object and no event has shown yet.
+// own is what runs did to one object, as far as no event has shown it yet.
 type own struct {
 	id        types.NamespacedName
 	versions  []ownVersion
@@ -21,12 +21,12 @@ type own struct {
 // ownVersion is a version that a run of the owner has written.
 type ownVersion struct {
 	owner   ownerKey
-	uid     types.UID // the owner's
+	uid     types.UID // of the owner
 	version string
 }
 
-// remaining returns what of a change the owner has not done itself; false if
-// there is nothing. It is good for nil.
+// remaining returns the part of a change that the owner's runs did not make
+// themselves; false if there is none. w may be nil.
 func (w *own) remaining(key ownerKey, ch change) (change, bool) {
 	if w == nil {
 		return ch, true
@@ -41,7 +41,7 @@ func (w *own) remaining(key ownerKey, ch change) (change, bool) {
 		if v.version == ch.is {
 			return ch, false
 		}
-		// A list has shown several changes as one; the owner's is among them.
+		// A list has shown several changes as one, among them the owner's.
 		if newer(ch.is, v.version) && (ch.was == "" || newer(v.version, ch.was)) {
 			ch.was, ch.verdict = v.version, unclear
 		}
@@ -49,14 +49,14 @@ func (w *own) remaining(key ownerKey, ch change) (change, bool) {
 	return ch, ch.was != ""
 }
 
-// wroteFor is true if a run of the owner has written the object and not
+// wroteFor reports whether a run of the owner has written the object and not
 // deleted it.
 func (w *own) wroteFor(key ownerKey) bool {
 	return !slices.Contains(w.deletedBy, key) &&
 		slices.ContainsFunc(w.versions, func(v ownVersion) bool { return v.owner == key })
 }
 
-// forget drops the versions up to one that was handled.
+// forget drops the versions up to handled, which the watch or a list has shown.
 func (w *own) forget(handled string) {
 	w.versions = slices.DeleteFunc(w.versions, func(v ownVersion) bool { return reached(handled, v.version) })
 }
@@ -66,17 +66,17 @@ func (w *own) leave(k *Kind) {
 	w.deletedBy = slices.DeleteFunc(w.deletedBy, func(key ownerKey) bool { return key.kind == k })
 }
 
-// reached is true if what was seen up to position includes a version.
+// reached reports whether position is at or after a version.
 func reached(position, version string) bool {
 	return position == version || newer(position, version)
 }
 
-// ownOf returns what runs did to an object; nil if no one is going to see it.
+// ownOf returns the entry for what runs did to an object; nil if nothing would ever remove it.
 func (f *feed) ownOf(id types.NamespacedName, uid types.UID) *own {
 	w := f.own[uid]
 	if w == nil {
 		if s := f.streamOf(id); s != nil && s.denied && f.records[id] == nil {
-			return nil // no list comes that would clear it away
+			return nil // no list will come and remove the entry
 		}
 		w = &own{id: id}
 		f.own[uid] = w
@@ -96,8 +96,8 @@ func (f *feed) expectVersion(id types.NamespacedName, uid types.UID, v ownVersio
 	w.versions = append(w.versions, v)
 }
 
-// expectDeletion remembers that a run has deleted an object, unless that was
-// seen already or no one is interested.
+// expectDeletion remembers that a run has deleted an object, unless the watch has
+// shown that already or the object is not on record.
 func (f *feed) expectDeletion(id types.NamespacedName, uid types.UID, key ownerKey) {
 	rec := f.records[id]
 	if (rec == nil || rec.uid != uid) && f.own[uid] == nil && f.complete() {
@@ -108,15 +108,15 @@ func (f *feed) expectDeletion(id types.NamespacedName, uid types.UID, key ownerK
 	}
 }
 
-// tidy drops what is nothing any more.
+// tidy drops the entry of an object if it is empty.
 func (f *feed) tidy(uid types.UID) {
 	if w := f.own[uid]; w != nil && len(w.versions)+len(w.deletedBy) == 0 {
 		delete(f.own, uid)
 	}
 }
 
-// lost reports the objects that runs wrote and a list does not have, and drops
-// what the list has settled.
+// lost reports the objects that runs wrote but that are missing in a list with
+// version listed. It drops the versions that the list includes.
 func (f *feed) lost(s *stream, listed string) []notice {
 	var notices []notice
 	for uid, w := range f.own {
@@ -137,8 +137,8 @@ func (f *feed) lost(s *stream, listed string) []notice {
 	return notices
 }
 
-// writersUpTo returns the owners whose runs wrote the object in versions up to
-// one.
+// writersUpTo returns the owners whose runs wrote versions of the object up to
+// position.
 func (w *own) writersUpTo(position string) []ownership {
 	var owners []ownership
 	for _, v := range w.versions {

@@ -14,15 +14,15 @@ type Object struct {
 	Kind     string
 	types.NamespacedName
 	UID types.UID
-	// Version is the last resource version that was seen.
+	// Version is the resource version that was last seen.
 	Version string
-	// Created is true if it bears the note that a run of the owner has created it.
+	// Created is true if the object has the mark that a run of the owner created it.
 	Created bool
 }
 
 // Objects returns, sorted, the objects of the owner with that UID, as far as they are
-// watched. known is false while a watch is still to show what it owns; a watch that is
-// denied is not waited for.
+// watched. known is false while a watch has yet to show the owned objects, unless the
+// API server has refused the watch.
 func (k *Kind) Objects(name types.NamespacedName, uid types.UID) (objects []Object, known bool) {
 	r := k.registry
 	r.mu.Lock()

@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The annotations that name an owner which an owner reference cannot name. They
-// are public: existing clusters and operator-lib have them.
+// The owner annotations, which name an owner that an owner reference cannot name.
+// Their names are fixed, since existing clusters and operator-lib use them.
 const (
 	ownerAnnotation     = "operator-sdk/primary-resource"
 	ownerTypeAnnotation = "operator-sdk/primary-resource-type"
 )
 
-// ownership is one mark on an object.
+// ownership is one owner mark on an object.
 type ownership struct {
 	kind  *Kind
 	owner types.NamespacedName
-	// uid is empty if only annotations say it.
+	// uid is the owner's UID; empty if only annotations name the owner.
 	uid types.UID
 }
 
-// ownersOf returns the owners of o among kinds, each once.
+// ownersOf returns the owners of o whose kinds are among kinds, without duplicates.
 func ownersOf(o metav1.Object, kinds []*Kind) []ownership {
 	var owners []ownership
 	for _, k := range kinds {
@@ -39,8 +39,8 @@ func ownersOf(o metav1.Object, kinds []*Kind) []ownership {
 	return owners
 }
 
-// add leaves out an owner that is there already. References come first: they
-// know more.
+// add appends next unless the owner is there already. References have to be added
+// before annotations, since they also have the UID.
 func add(owners []ownership, next ownership) []ownership {
 	for _, o := range owners {
 		if o.kind == next.kind && o.owner == next.owner && (next.uid == "" || o.uid == next.uid) {
@@ -50,9 +50,9 @@ func add(owners []ownership, next ownership) []ownership {
 	return append(owners, next)
 }
 
-// refersTo is true if ref, on an object in namespace, names an object of the
-// kind in any version. A namespaced owner of a cluster-scoped object is an
-// illegal reference, which names no one.
+// refersTo reports whether ref, on an object in namespace, names an object of the
+// kind in any version. A reference from a cluster-scoped object to a namespaced
+// owner is invalid and does not count.
 func (k *Kind) refersTo(ref metav1.OwnerReference, namespace string) bool {
 	if ref.Kind != k.spec.GVK.Kind || (k.spec.Namespaced && namespace == "") {
 		return false
@@ -85,8 +85,8 @@ func (k *Kind) annotatedOn(o metav1.Object) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, true
 }
 
-// followsAnnotations is true if an object in that namespace (none: of the
-// cluster) belongs to the owner that its annotations name.
+// followsAnnotations reports whether owner annotations count on objects in a
+// namespace; an empty namespace stands for cluster-scoped objects.
 func (k *Kind) followsAnnotations(namespace string) bool {
 	return namespace != "" || k.spec.ClusterScoped
 }

@@ -14,43 +14,43 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// Options are what a Registry works with. Client, Content and Lookup are needed.
+// Options are the options of a [Registry]. Client, Content and Lookup are required.
 type Options struct {
-	// Client lists and watches.
+	// Client lists and watches metadata.
 	Client metadata.Interface
-	// Content reads versions of single objects where metadata says too little.
+	// Content reads versions of single objects if the metadata says too little.
 	Content dynamic.Interface
-	// Lookup says what a resource is. It may block and is asked again after an
-	// error; discovery.ErrNotFound says that there is no such resource.
+	// Lookup returns the kind of a resource and its scope. It may block, and is
+	// called again after an error; discovery.ErrNotFound says that there is no such
+	// resource.
 	Lookup func(ctx context.Context, r schema.GroupVersionResource) (kind string, namespaced bool, err error)
-	// Namespaces are those of which namespaced objects are watched; none means
+	// Namespaces restricts the namespaces in which objects are watched; empty means
 	// all.
 	Namespaces []string
 	// Log is the logger; the zero value logs nothing.
 	Log logr.Logger
-	// Idle is how long a watch is kept at least after the last object that
-	// someone owned; 0 means a minute.
+	// Idle is how long a watch is kept, at least, after the last owned object is
+	// gone; 0 means a minute.
 	Idle time.Duration
 }
 
-// Registry has the watches of all owner kinds. Its methods are safe for
+// Registry holds the watches for all owner kinds. Its methods are safe for
 // concurrent use.
 type Registry struct {
 	opts Options
-	// denied is the time between attempts at what the API server does not
-	// allow or does not have.
+	// denied is the pause between attempts if the API server does not allow or
+	// does not know what is asked for.
 	denied time.Duration
 	// readers is how many comparisons are made at the same time.
 	readers   int
 	questions chan question
 
-	// mu guards all that follows, and the state of kinds, runs and feeds. No
-	// request is made and no owner is told while it is held.
+	// mu guards the following fields, and the state of kinds, sessions and feeds.
+	// While it is held, no request is made and no callback called.
 	mu    sync.Mutex
 	feeds map[schema.GroupResource]*feed
-	// recorded are the resources that [Kind.Restore] has named, with the owners
-	// that they were named for, until they are looked up. restoring has a token
-	// while there is something new.
+	// recorded has the resources from [Kind.Restore] with their owners, until they
+	// are looked up. restoring has a token while there is something new.
 	recorded  map[schema.GroupVersionResource]map[ownerKey]struct{}
 	restoring chan struct{}
 	// start begins a feed; nil before Start and after its end.
@@ -60,7 +60,7 @@ type Registry struct {
 const (
 	defaultIdle   = time.Minute
 	defaultDenied = time.Minute
-	// Comparisons are rare; more would press on the API server when they are not.
+	// Comparisons are rare. When they are not, more readers would burden the API server.
 	defaultReaders = 4
 )
 
@@ -76,9 +76,9 @@ func New(o Options) *Registry {
 	}
 }
 
-// Start begins the watches that were asked for and those to come. It returns
-// when ctx has ended and everything that it started has. It is called once; the
-// error is always nil.
+// Start begins the watches that were asked for, and all later ones. It returns
+// when ctx and everything that it started have ended. It must be called only
+// once; the error is always nil.
 func (r *Registry) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	r.mu.Lock()
@@ -99,8 +99,8 @@ func (r *Registry) Start(ctx context.Context) error {
 	return nil
 }
 
-// Watching returns, sorted, the resources whose watches work: what is owned of
-// them has been listed, and changes are seen.
+// Watching returns, sorted, the resources whose watches work: the owned objects
+// have been listed, and changes are seen.
 func (r *Registry) Watching() []schema.GroupVersionResource {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,17 +113,17 @@ func (r *Registry) Watching() []schema.GroupVersionResource {
 	return sorted(working)
 }
 
-// Subscribe makes a kind of owners known. Nothing is watched for it yet.
+// Subscribe adds a kind of owners. It does not begin a watch yet.
 func (r *Registry) Subscribe(spec OwnerKind) *Kind {
 	return &Kind{registry: r, spec: spec, owners: map[types.NamespacedName]*owner{}}
 }
 
-// feedOf returns the feed of a resource, which it makes if need be. The caller
-// holds the lock.
+// feedOf returns the feed of a resource, and creates it if necessary. The caller
+// must hold the lock.
 //
-// A resource is watched once, in whatever version it was asked for first: the
-// object is the same in all of them. A feed that does not work takes the next
-// version it is asked for.
+// A resource is watched only once, in the version that was asked for first, since
+// the objects are the same in all versions. A feed that does not work yet takes
+// the version that was asked for last.
 func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
 	f := r.feeds[resource.GroupResource()]
 	if f == nil {
@@ -139,7 +139,7 @@ func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
 	return f
 }
 
-// notice is a call of Changed, or of tell, to be made once the lock is released.
+// notice is a call of tell, or of [OwnerKind.Changed] if tell is nil, to be made once the lock is released.
 type notice struct {
 	tell           func()
 	kind           *Kind

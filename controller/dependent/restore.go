@@ -13,10 +13,10 @@ import (
 	"github.com/rolewright/rolewright/internal/discovery"
 )
 
-// Restore says of which resources an owner is recorded to own objects. They are
-// watched once the API server has said that they exist; it is asked for one
-// after the other, however many owners name however many. What does not exist is
-// forgotten. It does not block.
+// Restore tells the registry the resources of which an owner is recorded to own
+// objects. Each resource is watched once the API server has confirmed that it
+// exists, and forgotten if it does not. The API server is asked about one resource
+// after the other, whatever the number of owners. Restore does not block.
 func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersionResource) {
 	r := k.registry
 	r.mu.Lock()
@@ -32,11 +32,11 @@ func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersio
 	}
 	select {
 	case r.restoring <- struct{}{}:
-	default: // it will look
+	default: // a token is there already
 	}
 }
 
-// restore looks recorded resources up until ctx ends.
+// restore looks up recorded resources until ctx ends.
 func (r *Registry) restore(ctx context.Context) {
 	delay := minDelay
 	for {
@@ -56,14 +56,14 @@ func (r *Registry) restore(ctx context.Context) {
 	}
 }
 
-// restoreAll looks each recorded resource up once. It is false if the API
-// server could not be asked for all of them.
+// restoreAll looks up each recorded resource once. It returns false if the API
+// server could not be asked about all of them.
 func (r *Registry) restoreAll(ctx context.Context) bool {
 	r.mu.Lock()
-	resources := slices.SortedFunc(maps.Keys(r.recorded), compareResources) // each group version's document is read once
+	resources := slices.SortedFunc(maps.Keys(r.recorded), compareResources) // so that each group version's document is read once
 	r.mu.Unlock()
 	answered := true
-	silent := map[schema.GroupVersion]bool{} // those that could not be asked in this round
+	silent := map[schema.GroupVersion]bool{} // those without an answer in this round
 	for _, resource := range resources {
 		if silent[resource.GroupVersion()] {
 			continue
@@ -93,7 +93,7 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 	return answered
 }
 
-// unrecord drops the recorded resources of owners. The caller holds the lock.
+// unrecord drops the recorded resources of owners. The caller must hold the lock.
 func (r *Registry) unrecord(which func(ownerKey) bool) {
 	for resource, owners := range r.recorded {
 		maps.DeleteFunc(owners, func(o ownerKey, _ struct{}) bool { return which(o) })

@@ -10,15 +10,17 @@ import (
 )
 
 // Session is one run of an owner. While it is in progress, changes of the owner's
-// dependents are kept: the news of a write may come before its answer.
+// dependents are only kept, not judged: the watch may show a write before the API
+// proxy has its answer.
 //
-// A write must be told with the version that it made. One that changed nothing
-// has made none; telling the version that was there may hide who made that.
+// The caller must report a write with the version that it made. A write that changed
+// nothing must not be reported: reporting the version that was there before may hide
+// a change by another client.
 type Session struct {
 	kind  *Kind
 	owner types.NamespacedName
 	uid   types.UID
-	// feeds are kept while the run is in progress.
+	// feeds are the feeds that stay in use while the run is in progress.
 	feeds map[*feed]struct{}
 	ended bool
 }
@@ -44,7 +46,7 @@ func (r *Session) Expect(c proxy.Child) {
 	}
 }
 
-// Found has the resource of a child watched that the run has only read.
+// Found begins to watch the resource of a child that the run has only read.
 func (r *Session) Found(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
@@ -54,7 +56,7 @@ func (r *Session) Found(c proxy.Child) {
 	}
 }
 
-// Wrote recognises the version of the child as the owner's own.
+// Wrote marks the version of the child as the run's own.
 func (r *Session) Wrote(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
@@ -65,7 +67,7 @@ func (r *Session) Wrote(c proxy.Child) {
 	}
 	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 	if c.Subresource != "" && !f.owns(id, c.UID, r) {
-		return // whose object it is part of is not known by the write
+		return // a write of a subresource does not tell whose object it is
 	}
 	if !f.complete() {
 		f.hints[ownerKey{r.kind, r.owner}] = struct{}{}
@@ -77,7 +79,7 @@ func (r *Session) Wrote(c proxy.Child) {
 	f.expectVersion(id, c.UID, ownVersion{ownerKey{r.kind, r.owner}, r.uid, c.ResourceVersion})
 }
 
-// owns is true if the object is known to belong to the run's owner.
+// owns reports whether the object is known to belong to the run's owner.
 func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Session) bool {
 	rec := f.records[id]
 	return rec != nil && rec.uid == uid && slices.ContainsFunc(rec.owners, func(o ownership) bool {
@@ -85,8 +87,9 @@ func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Session) bool {
 	})
 }
 
-// recognise finds a version that was seen before its answer came among the
-// changes that are kept.
+// recognise handles a version that the watch showed before the answer came. It drops
+// the change from those that are kept. If the object was first seen in a later version,
+// it keeps the change from the run's version to that one.
 func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	o := r.kind.owner(r.owner)
 	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
@@ -98,8 +101,8 @@ func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	}
 }
 
-// Deleted recognises the deletion of the child as the owner's own, now or
-// whenever it is done.
+// Deleted marks the deletion of the child as the run's own, whether the watch has
+// shown it already or shows it later.
 func (r *Session) Deleted(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
@@ -117,9 +120,9 @@ func (r *Session) Deleted(c proxy.Child) {
 
 func (r *Session) over() bool { return r.ended || r.kind.closed }
 
-// End says that the run and all its requests have ended. What others did
-// meanwhile is judged now. It returns what Owned does. Only the first call does
-// something more.
+// End must be called when the run and all its requests have ended. It judges what
+// others did meanwhile, and returns the same as [Kind.Owned]. Further calls only
+// return that.
 func (r *Session) End() []schema.GroupVersionResource {
 	registry := r.kind.registry
 	registry.mu.Lock()
@@ -138,7 +141,7 @@ func (r *Session) End() []schema.GroupVersionResource {
 	return owned
 }
 
-// conclude judges what was kept.
+// conclude judges the changes that were kept during the owner's runs, if none of them is left.
 func (r *Session) conclude() []notice {
 	o := r.kind.owner(r.owner)
 	if o.runs--; o.runs > 0 {
@@ -158,7 +161,7 @@ func (r *Session) conclude() []notice {
 		otherNamespace bool
 	}
 	of := func(ch change) from { return from{ch.mark, ch.inOtherNamespace(r.owner)} }
-	told := map[from]bool{} // once is enough
+	told := map[from]bool{} // one notice of each sort is enough
 	for _, ch := range kept {
 		if ch.verdict != unclear && !told[of(ch)] {
 			told[of(ch)] = true
@@ -173,8 +176,8 @@ func (r *Session) conclude() []notice {
 	return notices
 }
 
-// keep remembers a change until the end of the run of the owner of that name. Where there are too many of those alike, none of them
-// is: that there were many is told once.
+// keep remembers a change until the end of the owner's run; name is the owner's name. If there are too many changes in the
+// owner's namespace, or in others, it drops them all, and notes only that there were many.
 func (o *owner) keep(ch change, name types.NamespacedName) {
 	otherNamespace, missed, n := ch.inOtherNamespace(name), &o.missed, 0
 	if otherNamespace {

@@ -20,45 +20,44 @@ type stream struct {
 	feed      *feed
 	namespace string // empty for all, and for cluster-scoped resources
 
-	// What follows is guarded by the registry's lock.
+	// The registry's lock guards the following fields.
 
-	// listed is the version of the last list; position is up to where events
-	// were handled. Both are empty before the first list.
+	// listed is the version of the last list; position is the version up to which
+	// events were handled. Both are empty before the first list.
 	listed, position string
 	// old counts the lists in a row that were older than position.
 	old int
-	// working is true once everything that is owned was listed and a watch
-	// stands from there on. A watch that breaks and is begun again changes
-	// nothing about that.
+	// working is true once all owned objects were listed and a watch from there
+	// has begun. It stays true while a broken watch is begun again.
 	working bool
-	// named is true once all objects were listed for those who follow them by name.
+	// named is true once all objects were listed for feed.named.
 	named bool
-	// denied is true after the API server has refused, or does not know the
-	// resource.
+	// denied is true if the API server has refused the list or watch, or does not
+	// know the resource.
 	denied bool
-	// logged is true if that is in the log.
+	// logged is true if the refusal was logged.
 	logged bool
-	// refused is why the objects cannot be watched, until they are again; else empty.
+	// refused is why the objects cannot be watched at the moment; else empty.
 	refused string
 }
 
 const (
-	// pageSize bounds the memory for a list. It is what client-go's pager takes.
+	// pageSize limits the memory for a list. client-go's pager has the same.
 	pageSize = 500
-	// pageTimeout is for one page.
+	// pageTimeout limits the request for one page.
 	pageTimeout = time.Minute
-	// watchTimeout is the least time after which a watch is begun again; the
+	// watchTimeout is the shortest time after which a watch is begun again; the
 	// longest is twice that. It spreads the watches over the API servers.
 	watchTimeout = 5 * time.Minute
-	// A broken watch is tried again after minDelay, twice that, and so on.
+	// minDelay is the first pause after a broken watch; it doubles each time.
 	minDelay = 200 * time.Millisecond
-	// maxOld is how many lists in a row may be older than what was seen: six seconds of them, with these delays.
+	// maxOld is how many lists in a row may be older than what was seen: about six seconds, with these delays.
 	maxOld = 5
-	// settled is how long a watch must have stood to be taken for sound.
+	// settled is how long a watch must have lasted for the pause to begin at minDelay again.
 	settled = time.Minute
 )
 
-// errWanted says that there is a reason to list at once, and errOld that a list was older than what was seen.
+// errWanted says that a new list is wanted at once, errOld that a list was older than what was seen.
 var (
 	errWanted = errors.New("a list is wanted")
 	errOld    = errors.New("the list is older than what was seen")
@@ -67,7 +66,7 @@ var (
 // run follows the resource until ctx ends.
 func (s *stream) run(ctx context.Context) {
 	delay := minDelay
-	resume := false // the last position is good to watch from
+	resume := false // whether to watch from the last position, without a list
 	for {
 		began := time.Now()
 		err := s.follow(ctx, resume)
@@ -87,8 +86,8 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// pause waits for d and up to a half more, so that many do not come back at
-// once. It is false if ctx ends.
+// pause waits for d and up to half of it more, so that many streams do not come back
+// at once. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d + rand.N(d/2+1))
 	defer timer.Stop()
@@ -100,14 +99,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// follow lists, unless it resumes, and hands events on until the watch ends.
+// follow lists, unless it resumes, and handles events until the watch ends.
 func (s *stream) follow(ctx context.Context, resume bool) error {
 	r := s.feed.registry
 	r.mu.Lock()
 	resource, kinds, wanted, position := s.feed.resource, s.feed.kinds, s.feed.wanted, s.position
 	named := s.feed.versions != nil
-	s.denied = false             // until it turns out again
-	resume = resume && s.working // else someone has joined whose objects are not listed
+	s.denied = false             // until the API server refuses again
+	resume = resume && s.working // else a kind has joined whose objects are not listed
 	r.mu.Unlock()
 	if !resume {
 		found, err := s.list(ctx, resource, kinds, named)
@@ -122,13 +121,13 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 	return s.watch(ctx, resource, position, wanted)
 }
 
-// take merges a list into what is known. The error says that another list is wanted:
-// someone has joined meanwhile, whose objects this one does not show, or it is
-// older than what was handled already, which would look like a deletion of what
-// came since. If all are older for some seconds, they count, as after a restore of etcd.
+// take merges a list into what is known. It returns an error if another list is needed:
+// errWanted if a kind has joined meanwhile, whose objects this list does not have; errOld
+// if the list is older than what was handled already, so that newer objects would seem
+// deleted. If lists are older for some seconds, as after a restore of etcd, they count.
 func (s *stream) take(found found, wanted <-chan struct{}) error {
 	var notices []notice
-	defer func() { deliver(notices) }() // once the lock is released
+	defer func() { deliver(notices) }() // runs after the unlock
 	s.feed.registry.mu.Lock()
 	defer s.feed.registry.mu.Unlock()
 	if wanted != s.feed.wanted {
@@ -143,16 +142,16 @@ func (s *stream) take(found found, wanted <-chan struct{}) error {
 	return nil
 }
 
-// found is what a list has shown.
+// found is the result of a list.
 type found struct {
 	owned map[types.NamespacedName]*record
 	// all is nil if objects are not followed by name.
 	all map[types.NamespacedName]Version
-	// version is the list's.
+	// version is the list's resource version.
 	version string
 }
 
-// list returns what is owned by objects of kinds, and, if named is true, all there is.
+// list returns the objects owned by objects of kinds and, if named is true, also the versions of all objects.
 func (s *stream) list(ctx context.Context, resource schema.GroupVersionResource, kinds []*Kind, named bool) (found, error) {
 	is := found{owned: map[types.NamespacedName]*record{}}
 	if named {
@@ -187,8 +186,8 @@ func (s *stream) page(ctx context.Context, resource schema.GroupVersionResource,
 	return s.feed.registry.opts.Client.Resource(resource).Namespace(s.namespace).List(ctx, o)
 }
 
-// watch hands on what happens after a version. It returns nil when the API
-// server ends the watch, as it does from time to time.
+// watch handles the events after a version. It returns nil when the API server
+// ends the watch, which happens regularly.
 func (s *stream) watch(ctx context.Context, resource schema.GroupVersionResource, version string, wanted <-chan struct{}) error {
 	timeout := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
 	w, err := s.feed.registry.opts.Client.Resource(resource).Namespace(s.namespace).Watch(ctx, metav1.ListOptions{
@@ -199,7 +198,7 @@ func (s *stream) watch(ctx context.Context, resource schema.GroupVersionResource
 	}
 	defer func() {
 		w.Stop()
-		for range w.ResultChan() { // the reader of the connection ends when this does
+		for range w.ResultChan() { // drain it, so that the reader of the connection ends
 		}
 	}()
 	s.opened(resource, wanted)
@@ -220,7 +219,7 @@ func (s *stream) watch(ctx context.Context, resource schema.GroupVersionResource
 	}
 }
 
-// handle hands one event on.
+// handle handles one event.
 func (s *stream) handle(event watch.Event) error {
 	if event.Type == watch.Error {
 		return fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
@@ -246,8 +245,8 @@ func (s *stream) handle(event watch.Event) error {
 	return nil
 }
 
-// opened notes that a watch stands. If no one has joined since it began, it is
-// all that is wanted.
+// opened notes that a watch has begun. If no kind has joined since the list, the
+// stream is working.
 func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan struct{}) {
 	f := s.feed
 	var notices []notice
@@ -261,12 +260,12 @@ func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan stru
 	}
 	s.working, s.logged = true, false
 	if f.complete() {
-		clear(f.hints) // the records know better
+		clear(f.hints) // the records replace them
 		f.registry.opts.Log.Info("Watching child resource", "kind", resource.GroupVersion().WithKind(f.kind).String())
 	}
 }
 
-// judge says whether the watch can go on from where it ended.
+// judge reports whether a watch that ended with err can be resumed from its last position.
 func (s *stream) judge(err error) bool {
 	switch {
 	case err == nil:
@@ -285,7 +284,7 @@ func (s *stream) judge(err error) bool {
 	return true
 }
 
-// deny notes that there is no watch to be had for now.
+// deny notes that the API server does not allow a watch at the moment.
 func (s *stream) deny(err error) {
 	f := s.feed
 	var notices []notice
@@ -296,7 +295,7 @@ func (s *stream) deny(err error) {
 	gone := apierrors.IsNotFound(err)
 	f.abandon(s, gone)
 	if gone {
-		notices = f.mergeVersions(s, map[types.NamespacedName]Version{}) // there are none
+		notices = f.mergeVersions(s, map[types.NamespacedName]Version{}) // no objects exist
 	}
 	s.refused = s.why(err)
 	notices = append(append(notices, f.refusals()...), f.nowKnown()...)
@@ -317,7 +316,7 @@ func (s *stream) deny(err error) {
 		"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
 }
 
-// why says in words why there is no watch to be had.
+// why returns a text about why there is no watch.
 func (s *stream) why(err error) string {
 	where := ""
 	if s.namespace != "" {

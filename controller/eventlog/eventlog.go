@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// Level is how much of a run is logged.
+// Level says how much of a run is logged.
 type Level int
 
 const (
@@ -26,8 +26,8 @@ const (
 	Nothing
 )
 
-// ParseLevel reads a value of --ansible-log-events, in any case. It returns
-// Tasks and false for what is none.
+// ParseLevel reads a value of --ansible-log-events, in upper or lower case. It returns
+// Tasks and false for an invalid value.
 func ParseLevel(s string) (Level, bool) {
 	switch strings.ToLower(s) {
 	case "tasks":
@@ -40,23 +40,24 @@ func ParseLevel(s string) (Level, bool) {
 	return Tasks, false
 }
 
-// Options are the same for all runs of an operator, but for Masked.
+// Options are the options of a [Logger]. Except for Command and Masked, they are the same
+// for all runs of an operator.
 type Options struct {
 	Level Level
-	// Lines has one line for each task that has ended on a host ([Logger.Ended]), and no
+	// Lines logs one line for each task that has ended on a host ([Logger.Ended]), and no
 	// blocks of text, in place of what ansible-operator logs of events.
 	Lines bool
 	// DebugLogs adds the whole output of a run at its end (ANSIBLE_DEBUG_LOGS).
 	DebugLogs bool
 	// Command is true for the run of a command, which has no recap.
 	Command bool
-	// Out takes the blocks of text. All loggers are given the same [Output], so
-	// that blocks of concurrent runs do not mix; best is one that the sink of
-	// the structured lines writes to as well. Any other writer works for a
-	// single run. Errors in writing are ignored: a run is not to fail for its log.
+	// Out takes the blocks of text. Give all loggers the same [Output], so that
+	// blocks of concurrent runs do not mix; ideally, the sink of the structured
+	// lines writes to it, too. Any other writer works for a single run. Write
+	// errors are ignored, since a run must not fail because of its log.
 	Out io.Writer
 	// Masked hides secret values in the whole output of the run; nil hides
-	// none. Events come masked.
+	// none. Events are masked already.
 	Masked func(io.Reader) io.Reader
 }
 
@@ -66,15 +67,15 @@ type Logger struct {
 	out   *Output
 	log   logr.Logger
 	title string // (<gvk>, <name>/<namespace>)
-	// raw prints the output of tasks as it comes instead of lines and blocks.
+	// raw prints the output of tasks unchanged instead of lines and blocks.
 	raw bool
 	// recap is the output of the stats event.
 	recap string
 }
 
-// New returns the logger of a run of an object. log carries the keys job, name
-// and namespace already, and gvk where there are lines for tasks. verbosity is that of the object's annotation or of
-// ANSIBLE_VERBOSITY; above 0, the level Tasks prints the raw output of tasks.
+// New returns the logger for a run of an object. log already has the keys job, name
+// and namespace and, with Lines, gvk. verbosity comes from the object's annotation or
+// from ANSIBLE_VERBOSITY; above 0, the level Tasks prints the raw output of tasks.
 func New(opts Options, log logr.Logger, gvk, name, namespace string, verbosity int) *Logger {
 	out, shared := opts.Out.(*Output)
 	if !shared {
@@ -90,12 +91,11 @@ func New(opts Options, log logr.Logger, gvk, name, namespace string, verbosity i
 	}
 }
 
-// errTaskFailed is the error of the line for a failed task; its text is what
-// people search for.
+// errTaskFailed is the error in the line for a failed task. Users search for its
+// text.
 var errTaskFailed = errors.New("[playbook task failed]")
 
-// Event logs an event as the level demands. It keeps nothing of the event but
-// the recap.
+// Event logs an event as the level requires. It keeps only the recap of the event.
 func (l *Logger) Event(e jobevent.Event) {
 	if e.Kind == jobevent.PlaybookStats {
 		l.recap = shown(e.Stdout, maxBlock)
@@ -108,7 +108,7 @@ func (l *Logger) Event(e jobevent.Event) {
 	}
 }
 
-// Ended logs a task that has ended on a host, where there are lines for tasks.
+// Ended logs a task that has ended on a host, if Lines is set.
 func (l *Logger) Ended(r jobevent.TaskResult) {
 	if !l.opts.Lines || l.opts.Level == Nothing {
 		return
@@ -123,7 +123,7 @@ func (l *Logger) Ended(r jobevent.TaskResult) {
 	l.out.together(func() { l.log.Info("Task ended", values...) })
 }
 
-// taskTime is 0 where the start is not known.
+// taskTime returns the duration of a task; 0 if its start is not known.
 func taskTime(r jobevent.TaskResult) time.Duration {
 	if r.Task.Started.IsZero() || r.Finished.Before(r.Task.Started) {
 		return 0
@@ -170,20 +170,20 @@ func (l *Logger) emit(e jobevent.Event, line func(logr.Logger)) {
 	})
 }
 
-// isStart reports whether an event is the start of a task or handler, whose
-// output names the task already.
+// isStart reports whether an event is the start of a task or handler. Its output
+// already names the task.
 func isStart(e jobevent.Event) bool {
 	return e.Kind == jobevent.TaskStart || e.Kind == jobevent.HandlerTaskStart
 }
 
-// isAction reports whether a task is of a module of ansible.builtin, however
-// the task names it.
+// isAction reports whether a task uses a module of ansible.builtin, under any of the
+// module's names.
 func isAction(e jobevent.Event, module string) bool {
 	names := []string{module, "ansible.builtin." + module, "ansible.legacy." + module}
 	return slices.Contains(names, e.Data.TaskAction) || slices.Contains(names, e.Data.ResolvedAction)
 }
 
-// taskBlock is the output of an event between rules; empty if it has none.
+// taskBlock returns the output of an event between ruled lines; empty if it has none.
 func taskBlock(e jobevent.Event) string {
 	if e.Stdout == "" {
 		return ""
@@ -198,7 +198,7 @@ func taskBlock(e jobevent.Event) string {
 	return b.String()
 }
 
-// eventData is the data of an event by the names that ansible-runner has for it.
+// eventData returns the data of an event under ansible-runner's names.
 func eventData(e jobevent.Event) map[string]any {
 	data := map[string]any{}
 	for key, value := range map[string]string{

@@ -16,9 +16,9 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Finish writes the recap of the run and, with DebugLogs, its whole output,
-// which is read from the file stdout in dir, the run's directory. A link, a pipe
-// or a device that the run has put in its place is not read.
+// Finish writes the recap of the run and, with DebugLogs, its whole output. It reads
+// the output from the file stdout below dir, the run's directory. It does not read a
+// link, pipe or device that the run has put in the file's place.
 func (l *Logger) Finish(summary jobevent.Summary, dir, stdout string) {
 	recap := l.recap
 	if recap == "" && summary.Complete && !l.opts.Command {
@@ -41,8 +41,8 @@ func (l *Logger) heading(what string) string {
 	return fmt.Sprintf("\n----- %70s -----\n\n", what+" "+l.title)
 }
 
-// recapOf writes the counts as Ansible's recap does, for a run whose stats
-// event came without its output.
+// recapOf returns the counts in the form of Ansible's recap, for a run whose stats
+// event came without output.
 func recapOf(stats *jobevent.Stats) string {
 	if stats == nil {
 		return ""
@@ -60,9 +60,9 @@ func recapOf(stats *jobevent.Stats) string {
 	return shown(b.String(), maxBlock)
 }
 
-// copyOutput writes the file between the rules of the debug result. The file
-// may be of any size: it is copied in pieces of whole lines, and while no other
-// block comes between them, single lines of other loggers may.
+// copyOutput writes the file between a heading and a footing. Since the file may be of
+// any size, it is copied in pieces of whole lines. Single lines of other loggers may
+// come between the pieces, but no other blocks.
 func (l *Logger) copyOutput(dir, name string) error {
 	file, err := plainfile.OpenBelow(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func (l *Logger) copyOutput(dir, name string) error {
 		piece := bytes.NewBufferString(l.heading("Ansible Debug Result"))
 		for err == nil {
 			var part []byte
-			// A line that is longer than the buffer comes in parts.
+			// A line that is longer than the buffer is read in parts.
 			if part, err = in.ReadSlice('\n'); errors.Is(err, bufio.ErrBufferFull) {
 				err = nil
 			}

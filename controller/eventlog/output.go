@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// Output is a writer that the loggers of all runs share with each other, and
-// with whatever else writes whole lines to the same place: each Write reaches
-// the underlying writer whole, and the line and the block of an event stay
-// together among those of other events.
+// Output is a writer that the loggers of all runs share with each other, and with
+// anything else that writes whole lines to the same place. Each Write reaches the
+// underlying writer in one piece, and the line and the block of an event stay
+// together.
 type Output struct {
-	// events is held while something that belongs together is written, of
-	// which parts are written by others (the sink of the structured lines).
+	// events is held while several writes that belong together are made, some of
+	// them by others (the sink of the structured lines).
 	events sync.Mutex
 	// writes is held during a single Write.
 	writes sync.Mutex
@@ -33,12 +33,12 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.to.Write(p)
 }
 
-// block writes a text that belongs together.
+// block writes a text in one piece.
 func (o *Output) block(s string) {
 	o.together(func() { _, _ = io.WriteString(o, s) })
 }
 
-// together runs f, in which Write may be called, while no other's is run.
+// together calls f, which may call Write. No other function runs in together meanwhile.
 func (o *Output) together(f func()) {
 	o.events.Lock()
 	defer o.events.Unlock()

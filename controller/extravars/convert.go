@@ -9,16 +9,16 @@ import (
 
 // converter copies data of an object into the form in which it is encoded.
 type converter struct {
-	// snake holds the keys converted so far, and says by not being nil that
-	// keys are converted: a large object repeats few keys many times.
+	// snake caches the keys converted so far, since a large object repeats few
+	// keys many times. If it is nil, keys are not converted.
 	snake map[string]string
 	// mark makes strings Unsafe.
 	mark bool
 
 	notices *noticeList
-	// keys is a stack of the sorted keys of the maps at hand.
+	// keys is a stack of the sorted keys of the current maps.
 	keys []string
-	// path leads to the map at hand; for notices.
+	// path is the path of the current map, for notices.
 	path []string
 }
 
@@ -46,10 +46,10 @@ func (c *converter) convert(value any) any {
 	return value
 }
 
-// convertMap converts the keys and values of a map. Keys that stay as they are
-// come first, so that no other key replaces them; the rest follows in order.
-// dropEmpty drops keys that are empty or convert to nothing: that is for maps
-// whose keys are names.
+// convertMap converts the keys and values of a map. Keys that do not change come
+// first, so that no other key replaces them; the rest follows in order. dropEmpty
+// drops keys that are empty or convert to nothing; it is for maps whose keys are
+// names.
 func (c *converter) convertMap(in map[string]any, dropEmpty bool) map[string]any {
 	out := make(map[string]any, len(in))
 	var renamed []string
@@ -100,9 +100,9 @@ func (c *converter) name(key string) string {
 	return converted
 }
 
-// text returns a string as valid UTF-8, which JSON demands. Control characters but
-// tab, newline and carriage return become U+FFFD, since ansible-runner finds job events
-// in the output by an escape sequence, and a task name may repeat a string of the object.
+// text returns a string as valid UTF-8, which JSON requires. Control characters except
+// tab, newline and carriage return become U+FFFD: ansible-runner finds job events in the
+// output by an escape sequence, and a task name may contain a string from the object.
 func (c *converter) text(s string) string {
 	if !hasControl(s) {
 		return strings.ToValidUTF8(s, string(utf8.RuneError))
@@ -119,7 +119,7 @@ func (c *converter) text(s string) string {
 	}, s)
 }
 
-// where names the map or value at hand for people.
+// where returns the path of the current map or value for messages.
 func (c *converter) where() string {
 	if len(c.path) == 0 {
 		return "the object"
@@ -133,9 +133,9 @@ func (c *converter) where() string {
 	return where[1:]
 }
 
-// hasControl reports whether a string holds a control character other than
-// tab, newline and carriage return. It looks at bytes: every string of an
-// object passes here, and few hold any.
+// hasControl reports whether a string has a control character other than tab,
+// newline and carriage return. It looks at bytes for speed, since it checks every
+// string of an object.
 func hasControl(s string) bool {
 	for i := range len(s) {
 		switch b := s[i]; {
@@ -148,7 +148,7 @@ func hasControl(s string) bool {
 	return false
 }
 
-// isControl reports whether a rune is of C0, C1 or DEL, but for tab, newline
+// isControl reports whether a rune is in C0 or C1, or DEL, except for tab, newline
 // and carriage return, which texts of several lines need.
 func isControl(r rune) bool {
 	switch r {
@@ -162,8 +162,8 @@ func sortedKeys(m map[string]any) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// sortedInto is sortedKeys into a buffer that is used again: objects have
-// thousands of small maps.
+// sortedInto appends the sorted keys of m to buffer. It saves allocations, since
+// objects have thousands of small maps.
 func sortedInto(buffer []string, m map[string]any) []string {
 	keys := slices.AppendSeq(buffer, maps.Keys(m))
 	slices.Sort(keys[len(buffer):])

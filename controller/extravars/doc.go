@@ -1,19 +1,18 @@
-// Package extravars turns a custom resource into the extra variables of a run:
-// names, order and conversion as ansible-operator has them, with nothing in the
-// result that Ansible would execute, template, decrypt or take for a setting
-// of its own.
+// Package extravars turns a custom resource into the extra variables of a run.
+// Names, order and conversion are ansible-operator's, but nothing in the result is
+// executed, templated, decrypted or taken for a setting by Ansible.
 //
-// It is pure and a leaf: it reads an object as decoded JSON and the variables
-// of a watch, and returns the literal content of env/extravars. It knows
-// neither clients nor runs nor where the file is written.
+// It is pure and a leaf: it reads an object as decoded JSON and the variables of a
+// watch, and returns the literal content of env/extravars. It knows neither clients
+// nor runs nor where the file is written.
 //
-// # What is the author's and what is not
+// # Trusted and untrusted variables
 //
-// The variables of a watch and of its finalizer are written by the author of
-// the operator and pass as they are, templates, vault texts and reserved names
-// included. Everything that comes from the object is data of anyone who may write
-// it: its strings are marked unsafe, names that Ansible reserves never become
-// variables, and maps that look like Ansible's own markers arrive as plain maps.
-// Whatever was left out or changed on the way is told in a [Notice], and stays
-// readable in the variable that holds the whole spec.
+// The author of the operator writes the variables of a watch and of its finalizer.
+// They pass unchanged, including templates, vault texts and reserved names. Anyone
+// who may write the object controls everything that comes from it: so its strings
+// are marked unsafe, names that Ansible reserves never become variables, and maps
+// that look like Ansible's own markers arrive as plain maps. A [Notice] tells about
+// everything that was left out or changed; it stays readable in the variable that
+// holds the whole spec.
 package extravars

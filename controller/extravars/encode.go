@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// The markers of Ansible's JSON reader. It replaces any map that has such a
-// key, at any depth: vault texts are decrypted, and newer versions react to
-// further keys that begin like these.
+// The markers of Ansible's JSON reader. It replaces any map that has such a key, at
+// any depth, for example to decrypt vault texts. Newer versions react to further keys
+// with the same prefix.
 const (
 	markerPrefix = "__ansible_"
 	markerUnsafe = markerPrefix + "unsafe"
@@ -21,23 +21,23 @@ const (
 )
 
 // maxDepth is how deep the maps and lists of a variable may be nested. Ansible
-// (2.14 and 2.19) copies and templates variables by recursion and breaks off
-// above 300; and where its JSON reader gives up, its YAML reader would read
-// the same text and take no marker for one.
+// (2.14 and 2.19) copies and templates variables by recursion, and fails above 300
+// levels. If its JSON reader fails, its YAML reader reads the same text, without
+// regard to the markers.
 const maxDepth = 200
 
 // ErrTooDeep is returned for variables that are nested deeper than Ansible can
-// read; only a change of the object, or of the watch, helps.
+// read. Only a change of the object or of the watch helps.
 var ErrTooDeep = errors.New("nested deeper than " + strconv.Itoa(maxDepth) + " levels")
 
-// encode returns the text of env/extravars, and the key of the object that
-// forced it to be YAML, if one did.
+// encode returns the text of env/extravars, and the key of the object that forced
+// the text to be YAML; empty if it is JSON.
 //
-// JSON is what Ansible reads fastest, but JSON has no other way to mark a
-// string than a map with a certain key, and so Ansible takes every map with
-// such a key for a marker. Where the object itself holds one, the variables are
-// written as YAML, in which marks are tags and maps are just maps. The same
-// is done for keys that could be expressions, since only YAML can mark keys.
+// Ansible reads JSON fastest. But JSON can mark a string only by a map with a certain
+// key, and Ansible takes every map with such a key for a marker. If the object itself
+// has such a map, the variables are written as YAML, where marks are tags and maps are
+// just maps. The same holds if the object has keys that could be expressions, since
+// only YAML can mark keys.
 func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 	e := encoder{mark: opts.MarkUnsafe}
 	names := sortedKeys(vars)
@@ -55,7 +55,7 @@ func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 			e.out = append(e.out, ',', '\n')
 		}
 		e.author = isAuthors(name, opts)
-		// Names of variables are never expressions, and stay plain text.
+		// Names of variables are never expressions, so they are not marked.
 		e.key(name, false)
 		if err := e.value(vars[name], 0); err != nil {
 			return nil, "", fmt.Errorf("encode variable %q: %w", bounded(name), err)
@@ -65,27 +65,27 @@ func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 	return e.out, marker, nil
 }
 
-// isAuthors reports whether a variable has its value from the watch.
+// isAuthors reports whether the value of a variable comes from the watch.
 func isAuthors(name string, opts Options) bool {
 	_, vars := opts.Vars[name]
 	_, finalizer := opts.FinalizerVars[name]
 	return vars || finalizer
 }
 
-// encoder writes values as JSON, or as YAML in flow style: the same text but
-// for the marks, and for keys, which YAML limits to 1024 characters unless
-// they are announced by a question mark.
+// encoder writes values as JSON, or as YAML in flow style. The texts differ only in
+// the marks and the keys: YAML limits keys to 1024 characters unless a question mark
+// precedes them.
 type encoder struct {
 	out  []byte
 	yaml bool
-	// mark says that keys of the object are to be marked, where that is possible.
+	// mark is true if keys of the object are marked, which only YAML can do.
 	mark bool
-	// author says that the value at hand is of the watch and not of the
-	// object: its markers are meant as such.
+	// author is true if the current value comes from the watch, not from the
+	// object: then its markers are meant as markers.
 	author bool
-	// keys is a stack of the sorted keys of the maps at hand.
+	// keys is a stack of the sorted keys of the current maps.
 	keys []string
-	// unsafe says that the value at hand is inside an author's unsafe marker.
+	// unsafe is true if the current value is inside an author's unsafe marker.
 	unsafe bool
 }
 
@@ -98,7 +98,7 @@ func (e *encoder) findMarker(key string, value any) string {
 	case map[string]any:
 		found := ""
 		for key, item := range v {
-			// The smallest one, so that it does not depend on the map's order.
+			// Return the smallest key, so that the result does not depend on the map's order.
 			if m := e.findMarker(key, item); m != "" && (found == "" || m < found) {
 				found = m
 			}
@@ -114,20 +114,20 @@ func (e *encoder) findMarker(key string, value any) string {
 	return ""
 }
 
-// What an expression is made of that does more than to compare variables.
+// The characters of expressions that do more than compare variables.
 const (
 	expressiveCalls = "{(|*%~+"
 	expressiveChars = expressiveCalls + "'\" \t\n\r\f\v\u00a0"
 )
 
-// expressive reports whether a text could be, or become part of, a template or
-// an expression that does more than to compare variables. Templates need a
-// brace, of which a role may add a second one. Expressions need none where roles
-// use texts as conditions: calls, filters, tests (which need a blank or a quote),
-// and what multiplies or joins are excluded.
+// expressive reports whether a text could be, or become part of, a template or an
+// expression that does more than compare variables. A template needs a brace; a role
+// may add a second one. An expression needs none if a role uses the text as a
+// condition. So it looks for calls, filters, tests (which need a blank or a quote),
+// and operators that multiply or join.
 //
-// Each object that the API server keeps has keys like k:{"name":"x"} and v:"x" in
-// its managed fields, which are no expressions for their colon.
+// Each object in the API server has keys like k:{"name":"x"} and v:"x" in its managed
+// fields. Because of the colon, these are not expressions.
 func expressive(s string) bool {
 	if fields, ok := strings.CutPrefix(s, "k:{"); ok {
 		return strings.ContainsAny(strings.TrimSuffix(fields, "}"), expressiveCalls)
@@ -229,7 +229,7 @@ func (e *encoder) object(fields map[string]any, depth int) error {
 	return nil
 }
 
-// authorsMarker writes a map of the author's that is a marker as the tag that means the same in YAML.
+// authorsMarker writes a marker of the author as the YAML tag with the same meaning; not done if fields is no marker.
 func (e *encoder) authorsMarker(fields map[string]any, depth int) (done bool, err error) {
 	if value, ok := fields[markerUnsafe]; ok {
 		outside := e.unsafe
@@ -246,8 +246,8 @@ func (e *encoder) authorsMarker(fields map[string]any, depth int) (done bool, er
 	return false, nil
 }
 
-// other writes a value of any further type as its JSON says; such values come
-// from YAML read by a library (times) or from tests, never from an object.
+// other writes a value of any other type in its JSON form. Such values come from
+// YAML read by a library (times) or from tests, never from an object.
 func (e *encoder) other(value any, depth int) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -262,7 +262,7 @@ func (e *encoder) other(value any, depth int) error {
 	return e.value(plain, depth)
 }
 
-// marked writes a string that Ansible takes for data.
+// marked writes a string so that Ansible treats it as data.
 func (e *encoder) marked(s string) {
 	switch {
 	case !e.yaml:
@@ -277,10 +277,10 @@ func (e *encoder) marked(s string) {
 	}
 }
 
-// resolvesElsewhere reports whether a string may be a number, boolean, null,
-// date or other token to YAML when it is not quoted. Ansible 2.19 reads
-// !unsafe "1" as the number 1, quoted or not, so such strings go without the
-// tag; none of them can be a template or an expression that calls anything.
+// resolvesElsewhere reports whether an unquoted string may be a number, boolean,
+// null, date or other token in YAML. Ansible 2.19 reads !unsafe "1" as the number 1,
+// even quoted, so such strings are written without the tag. None of them can be a
+// template or an expression that calls anything.
 func resolvesElsewhere(s string) bool {
 	switch strings.ToLower(s) {
 	case "", "~", "null", "yes", "no", "true", "false", "on", "off", "<<", "=", "!", "&", "*",
@@ -293,9 +293,9 @@ func resolvesElsewhere(s string) bool {
 	return strings.Trim(s, "0123456789+-._:abcdefABCDEFxXoOtTzZ \t") == ""
 }
 
-// float writes a number so that it is read as exactly that number, where
-// encoding/json has the same choice of forms, and keeps what that refuses: both
-// of Ansible's readers know these.
+// float writes a number so that it is read as exactly that number. It chooses the
+// same form as encoding/json. NaN and infinities, which encoding/json refuses, are
+// written in the forms that Ansible's readers know.
 func (e *encoder) float(f float64) {
 	switch {
 	case math.IsNaN(f), math.IsInf(f, 0):
@@ -309,8 +309,8 @@ func (e *encoder) float(f float64) {
 		}
 		digits := -1
 		if format == 'f' && f == math.Trunc(f) {
-			// Without a point it is an integer to Ansible, and those have all
-			// their digits: the shortest form of 2⁶³ ends in 6000.
+			// Ansible reads a number without a point as an integer, so all digits
+			// are needed: the shortest form of 2⁶³ ends in 6000.
 			digits = 0
 		}
 		e.number(strconv.FormatFloat(f, format, digits, 64))
@@ -331,8 +331,8 @@ func (e *encoder) special(f float64) string {
 	return inJSON
 }
 
-// number writes a number of JSON. To YAML one with an exponent is a number
-// only if it has a point and a sign there.
+// number writes a JSON number. In YAML, a number with an exponent needs a point
+// and a sign of the exponent.
 func (e *encoder) number(text string) {
 	mantissa, exponent, has := strings.Cut(strings.ToLower(text), "e")
 	if !e.yaml || !has {
@@ -348,10 +348,10 @@ func (e *encoder) number(text string) {
 	e.out = append(e.out, mantissa+"e"+exponent...)
 }
 
-// string writes a quoted string that means the same in JSON and in YAML:
-// what either reader does not take as it stands is escaped by \u and four
-// digits, the rest is written as it is. Characters beyond those four digits
-// stay as they are, since pairs of surrogates mean nothing to YAML.
+// string writes a quoted string that means the same in JSON and in YAML.
+// Characters that either reader does not accept are escaped by \u and four digits.
+// Characters that need more digits are not escaped, since YAML does not know
+// surrogate pairs.
 func (e *encoder) string(s string) {
 	const hex = "0123456789abcdef"
 	e.out = append(e.out, '"')
@@ -386,8 +386,8 @@ func (e *encoder) string(s string) {
 	e.out = append(e.out, '"')
 }
 
-// isPlainRune reports whether a character beyond ASCII is read by both readers
-// as it stands. YAML excludes controls, line separators and non-characters.
+// isPlainRune reports whether both readers accept a character beyond ASCII
+// unescaped. YAML excludes controls, line separators and non-characters.
 func isPlainRune(r rune, size int) bool {
 	switch {
 	case r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff, r == 0xfffe, r == 0xffff:

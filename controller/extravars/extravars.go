@@ -10,11 +10,11 @@ import (
 const OperatorMeta = "ansible_operator_meta"
 
 // Options say how an object becomes variables. The zero value is the strictest
-// choice for a kind of the core group, but for MarkUnsafe: anyone who builds
-// Options from a watch sets it unless the watch says otherwise.
+// choice for a kind of the core group, except for MarkUnsafe: code that builds
+// Options from a watch sets that unless the watch says otherwise.
 type Options struct {
-	// Group and Kind are those of the watched kind; they name the variables
-	// that hold the object and its spec.
+	// Group and Kind are those of the watched kind. The names of the variables
+	// that hold the object and its spec contain them.
 	Group, Kind string
 	// SnakeCase converts the keys of the spec with [ToSnake], at every depth.
 	SnakeCase bool
@@ -27,7 +27,7 @@ type Options struct {
 	AllowReserved bool
 	// From are other objects whose keys are variables.
 	From []Source
-	// Vars are the variables of the watch, FinalizerVars those of its
+	// Vars are the variables of the watch. FinalizerVars are those of its
 	// finalizer; nil unless this is a finalizer run.
 	Vars, FinalizerVars map[string]any
 }
@@ -44,10 +44,10 @@ func ObjectVariable(group, kind string) string {
 }
 
 // Vars returns the variables of an object before they are encoded; marked
-// strings are of type [Unsafe]. Later ones replace earlier ones: those of
-// opts.From, the keys of the spec, ansible_operator_meta, the object, its raw spec, opts.Vars,
-// opts.FinalizerVars. The object is not changed; the result may share parts
-// with opts and is to be read only.
+// strings are of type [Unsafe]. Later ones replace earlier ones in this order:
+// opts.From, the keys of the spec, ansible_operator_meta, the object and its raw
+// spec, opts.Vars, opts.FinalizerVars. Vars does not change the object. The result
+// may share parts with opts and must not be modified.
 func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	notices := &noticeList{}
 	vars := map[string]any{}
@@ -112,7 +112,7 @@ func ownVars(object map[string]any, opts Options, notices *noticeList) map[strin
 		spec = map[string]any{}
 	}
 	if whole["spec"] == nil {
-		// Roles for core kinds look here without asking whether it exists.
+		// Roles for core kinds use the spec without a check whether it exists.
 		whole["spec"] = spec
 	}
 	name := ObjectVariable(opts.Group, opts.Kind)
@@ -123,12 +123,12 @@ func ownVars(object map[string]any, opts Options, notices *noticeList) map[strin
 	}
 }
 
-// plainName matches the names that most kinds may have, those of DNS.
+// plainName matches DNS names, which are the only names that most kinds may have.
 var plainName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
 
-// operatorMeta returns the name and namespace of the object, unmarked as
-// ansible-operator has them. The names of some core kinds may hold nearly any
-// character: such a one is marked.
+// operatorMeta returns the name and namespace of the object, unmarked like
+// ansible-operator's. Names of some core kinds may contain nearly any character;
+// a name that is not a DNS name is marked.
 func (c *converter) operatorMeta(object map[string]any) map[string]any {
 	metadata, _ := object["metadata"].(map[string]any)
 	meta := make(map[string]any, 2)
@@ -143,18 +143,17 @@ func (c *converter) operatorMeta(object map[string]any) map[string]any {
 	return meta
 }
 
-// Build returns the literal content of env/extravars for an object: JSON, or
-// YAML where a key of the object would be taken for a marker, or could be an
-// expression. The same
-// arguments give the same bytes. An error means that a value is nothing that
-// JSON could hold, or, with [ErrTooDeep], more than Ansible can read.
+// Build returns the literal content of env/extravars for an object: JSON, or YAML
+// if Ansible would take a key of the object for a marker or could take it for an
+// expression. The same arguments give the same bytes. An error means that JSON
+// cannot represent a value or, with [ErrTooDeep], that Ansible cannot read it.
 func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
 	vars, notices := Vars(object, opts)
 	content, marker, err := encode(vars, opts)
 	if err != nil {
 		return nil, notices, err
 	}
-	// Other keys that are marked are ordinary, such as *.example.com.
+	// Other keys that force YAML are ordinary, such as *.example.com.
 	if strings.HasPrefix(marker, markerPrefix) || strings.Contains(marker, "{") {
 		tail := &noticeList{}
 		tail.add(MarkerEncoded, marker, "", "Ansible would take the key %q for a marker or template of its own; all variables are written as YAML", marker)

@@ -22,14 +22,13 @@ const (
 	// EmptyKey: a key of the spec is empty, or nothing is left of it after
 	// conversion; it was dropped.
 	EmptyKey NoticeKind = "EmptyKey"
-	// SpecNotMap: the object has no spec, or one that is not a map, and so no
-	// variables of its own.
+	// SpecNotMap: the object has no spec, or one that is not a map, and so the spec
+	// gives no variables.
 	SpecNotMap NoticeKind = "SpecNotMap"
 	// SourceKey: a key of another object did not become a variable.
 	SourceKey NoticeKind = "SourceKey"
-	// MarkerEncoded: the object holds a map that looks like one of Ansible's
-	// markers, or a key with a brace; all is encoded so that it arrives as the
-	// plain data it is.
+	// MarkerEncoded: the object has a map that looks like one of Ansible's markers,
+	// or a key with a brace. Everything is encoded so that it arrives as plain data.
 	MarkerEncoded NoticeKind = "MarkerEncoded"
 	// ControlCharacters: control characters in the object were replaced.
 	ControlCharacters NoticeKind = "ControlCharacters"
@@ -37,31 +36,31 @@ const (
 	NoticesOmitted NoticeKind = "NoticesOmitted"
 )
 
-// Notice tells about a part of an object that did not become variables as it
-// stands. Its texts are valid UTF-8 without control characters, and bounded.
+// Notice tells about a part of an object that did not become variables unchanged.
+// Its texts are valid UTF-8 without control characters, and of limited length.
 type Notice struct {
 	Kind NoticeKind
-	// Key is the key in question as the object has it; Name what it became.
+	// Key is the key in the object; Name is what it became.
 	Key, Name string
-	// Detail says all of it to people: what happened, where and why.
+	// Detail says in words what happened, where and why.
 	Detail string
 }
 
-// maxNotices bounds what one object can make its reader log: a spec can hold
-// a hundred thousand keys, each with something to say.
+// maxNotices limits how much one object can make the operator log: a spec can have
+// a hundred thousand keys, each with a notice.
 const maxNotices = 20
 
-// maxText bounds each text of the object in a notice, in bytes.
+// maxText limits each text from the object in a notice, in bytes.
 const maxText = 200
 
 type noticeList struct {
 	kept    []Notice
 	omitted int
-	// controls is set once control characters were told of: one notice will do.
+	// controls is set once there is a notice about control characters; one is enough.
 	controls bool
 }
 
-// add adds a notice. args are texts of the object for the verbs of format.
+// add adds a notice. args are texts from the object for the verbs in format.
 func (l *noticeList) add(kind NoticeKind, key, name, format string, args ...string) {
 	if len(l.kept) == maxNotices {
 		l.omitted++
@@ -81,7 +80,7 @@ func (l *noticeList) list() []Notice {
 	return append(l.kept, Notice{Kind: NoticesOmitted, Detail: fmt.Sprintf("%d more notices were left out", l.omitted)})
 }
 
-// bounded makes a text of the object fit for a log line or a condition.
+// bounded makes a text from the object fit for a log line or a condition.
 func bounded(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if isControl(r) || r == '\n' || r == '\r' || r == '\t' {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ToSnake converts a key of a spec to the name of its variable, exactly as the
-// ansible-operator does: its odd results (URL → __url, HTTPS → http_s) are names that
-// roles rely on. A key that is empty or all spaces gives the empty string.
+// ToSnake converts a key of a spec to the name of its variable, exactly as
+// ansible-operator does: roles rely even on its odd results (URL → __url,
+// HTTPS → http_s). A key that is empty or all spaces gives the empty string.
 func ToSnake(s string) string {
 	s = strings.Trim(digitsBetweenLetters.ReplaceAllString(s, "$1 $2 $3"), " ")
 	if s == "" {
@@ -29,12 +29,12 @@ func ToSnake(s string) string {
 	return prefix + joined
 }
 
-// digitsBetweenLetters are those that are followed by a letter and further digits:
-// a1b2 becomes "a 1 b2".
+// digitsBetweenLetters matches digits between a letter and a letter that is followed by
+// further digits: a1b2 becomes "a 1 b2".
 var digitsBetweenLetters = regexp.MustCompile(`([a-zA-Z])(\d+)([a-zA-Z]\d+)`)
 
-// separateAcronym makes the first occurrence of an acronym a word of its own,
-// with its plural s.
+// separateAcronym makes the first occurrence of an acronym, with its plural s, a
+// separate word.
 func separateAcronym(s, acronym string) string {
 	i := strings.Index(s, acronym)
 	if i < 0 {
@@ -57,9 +57,9 @@ func separateAcronym(s, acronym string) string {
 	return before + "_" + word + "_" + after
 }
 
-// splitWords splits where the case of ASCII letters changes and at separators,
-// and lowers the words. Runs of separators give empty words, so that they
-// survive the joining.
+// splitWords splits at separators and where the case of ASCII letters changes, and
+// lowers the words. Several separators in a row give empty words, so that joining
+// the words restores them.
 func splitWords(s string) []string {
 	var words []string
 	var word strings.Builder

@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// Source is another object whose keys become variables, such as a Secret. Values are
-// always marked [Unsafe]: who writes them writes no templates.
+// Source is another object whose keys become variables, such as a Secret. Its values are
+// always marked [Unsafe], since they are never meant as templates.
 type Source struct {
-	// Name names the object for people.
+	// Name is the object's name in messages.
 	Name string `json:"name"`
 	// Prefix is put in front of each key.
 	Prefix string            `json:"prefix,omitempty"`
 	Data   map[string]string `json:"data"`
-	// Secret says that the values are not to be shown.
+	// Secret is true if the values must not be shown.
 	Secret bool `json:"secret,omitempty"`
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// sourceVars returns the variables of opts.From. Of equal names the last one counts.
+// sourceVars returns the variables of opts.From. If several have the same name, the last one counts.
 func sourceVars(opts Options, notices *noticeList) map[string]any {
 	vars := map[string]any{}
 	c := newConverter(opts, notices)
@@ -49,7 +49,8 @@ func sourceVars(opts Options, notices *noticeList) map[string]any {
 	return vars
 }
 
-// lay puts vars, which come from where says, over those of other objects.
+// lay copies vars into over, and adds a notice for each variable of sources that this replaces. where says where vars
+// come from.
 func lay(over, vars map[string]any, sources map[string]any, where string, notices *noticeList) {
 	for _, name := range sortedKeys(vars) {
 		if _, replaced := sources[name]; replaced {

@@ -18,35 +18,35 @@ import (
 )
 
 // maxHashed is the size above which a file counts with its size and time
-// instead of its content: no one edits such a file in place unnoticed.
+// instead of its content. Such a file is not edited in place.
 const maxHashed = 32 << 20
 
-// Roots says where the content of a run lies. Missing places count as missing,
+// Roots says where the content of a run is. A missing path counts as missing,
 // which is a state like any other.
 type Roots struct {
-	// Trees are directories that count whole: roles, inventories.
+	// Trees are directories that count as a whole: roles, inventories.
 	Trees []string
-	// Playbooks are files that count with what Ansible finds beside them.
+	// Playbooks are files that count together with what Ansible finds beside them.
 	Playbooks []string
-	// Files are single files; an empty name is none.
+	// Files are single files; empty names are ignored.
 	Files []string
-	// Passwords are files that count with 16 bits of the digest of their content, which
-	// say next to nothing of it: who reads a fingerprint cannot try passwords by it.
+	// Passwords are files that count with only 16 bits of the digest of their content, so that
+	// a fingerprint cannot be used to test guesses of a password.
 	Passwords []string
-	// Patterns are those of files and of directories, which count whole.
+	// Patterns are patterns of files, and of directories, which count as a whole.
 	Patterns []string
-	// Collections are directories that hold ansible_collections. An installed
-	// collection counts with its manifest, which names every file's checksum;
-	// one without a manifest, as in development, counts whole.
+	// Collections are directories that contain ansible_collections. An installed
+	// collection counts with its manifest, which has every file's checksum; a
+	// collection without a manifest, as in development, counts as a whole.
 	Collections []string
 }
 
-// Contents computes digests of content and remembers what it hashed, so that a
-// second look costs one stat per file. Safe for concurrent use.
+// Contents computes digests of content. It remembers the digests of files, so that
+// computing them again costs one stat per file. It is safe for concurrent use.
 type Contents struct {
-	// MaxAge is how long a digest is given out without another look.
+	// MaxAge is how long a digest is returned without another look at the files.
 	MaxAge time.Duration
-	// Name is the name under which a file counts; nil for that by which it is reached.
+	// Name returns the name under which a file counts; if it is nil, that is the path by which the file is reached.
 	Name func(path string) string
 
 	mu    sync.Mutex
@@ -66,7 +66,7 @@ type digest struct {
 	taken time.Time
 }
 
-// Digest is the digest of all that lies under roots.
+// Digest returns the digest of all content below roots.
 func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,26 +119,26 @@ func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 	return sum, nil
 }
 
-// Forget has the next digest of any roots be that of the files as they are then.
+// Forget makes the next call of [Contents.Digest] look at the files again.
 func (c *Contents) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.known)
 }
 
-// walk is one look at the content; it adds what it finds to h.
+// walk is one walk through the content. It writes what it finds to h.
 type walk struct {
 	c *Contents
 	h io.Writer
 	// seen are the directories that were walked already.
 	seen map[string]bool
-	// short has files count with 16 bits of their digest.
+	// short makes files count with 16 bits of their digest.
 	short bool
 }
 
-// playbook adds a playbook and its neighbours: the files of content beside it
-// and the directories that Ansible and its users look into. The rest of the directory is left out,
-// since a playbook may well lie in a home directory whose caches change.
+// playbook adds a playbook and what is beside it: files of content, and the
+// directories that Ansible and its users read. It leaves out the rest of the directory,
+// since a playbook may be in a home directory whose caches change.
 func (w walk) playbook(ctx context.Context, path string) error {
 	if err := w.file(path); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (w walk) playbook(ctx context.Context, path string) error {
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
 		ext := filepath.Ext(name)
-		info, statErr := os.Stat(name) // a link to a directory is one
+		info, statErr := os.Stat(name) // a link to a directory counts as a directory
 		dir := statErr == nil && info.IsDir()
 		switch {
 		case dir && isAnsibleDir(e.Name()):
@@ -169,7 +169,7 @@ func (w walk) playbook(ctx context.Context, path string) error {
 	return nil
 }
 
-// isAnsibleDir names the directories that Ansible reads beside a playbook.
+// isAnsibleDir reports whether name is a directory that Ansible reads beside a playbook.
 func isAnsibleDir(name string) bool {
 	switch name {
 	case "roles", "tasks", "handlers", "vars", "defaults", "group_vars", "host_vars", "templates", "files",
@@ -179,8 +179,8 @@ func isAnsibleDir(name string) bool {
 	return strings.HasSuffix(name, "_plugins")
 }
 
-// isContent tells the files beside a playbook that it may read from those that
-// a home directory has besides.
+// isContent reports whether a file beside a playbook may be content, by its
+// extension. Other files, as in a home directory, do not count.
 func isContent(ext string) bool {
 	switch ext {
 	case ".yml", ".yaml", ".j2", ".json", ".cfg", ".ini", ".sh", ".py", ".tpl":
@@ -213,7 +213,7 @@ func (w walk) collections(ctx context.Context, dir string) error {
 	return nil
 }
 
-// pattern adds what matches a pattern: files, and directories whole.
+// pattern adds what matches a pattern: files, and directories as a whole.
 func (w walk) pattern(ctx context.Context, pattern string) error {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
@@ -233,10 +233,10 @@ func (w walk) pattern(ctx context.Context, pattern string) error {
 	return nil
 }
 
-// tree adds every file below root, links to directories included: a role may
-// well be one. A directory counts once, however many links lead to it. Files
-// count under the names by which they are reached: what a link resolves to may
-// have another name in every Pod, as in a mounted ConfigMap.
+// tree adds every file below root. It follows links to directories, since a role may
+// be one. A directory counts once, however many links lead to it. Files count under
+// the paths by which they are reached: the target of a link may have another name in
+// every Pod, as in a mounted ConfigMap.
 func (w walk) tree(ctx context.Context, root string) error {
 	target, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -252,8 +252,8 @@ func (w walk) tree(ctx context.Context, root string) error {
 		}
 		name := root + strings.TrimPrefix(path, target)
 		if err != nil {
-			// A file that goes while it is looked at, or that cannot be read, is
-			// a state of the content too; the run will say what it misses.
+			// A file that disappears meanwhile, or that cannot be read, is a state
+			// of the content, too; the run will report what is missing.
 			fmt.Fprintf(w.h, "unreadable %q\n", w.c.name(name))
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
@@ -261,7 +261,7 @@ func (w walk) tree(ctx context.Context, root string) error {
 			return nil
 		}
 		info, err := os.Stat(path)
-		dir := err == nil && info.IsDir() // a link to a directory is one
+		dir := err == nil && info.IsDir() // a link to a directory counts as a directory
 		switch {
 		case path == target && dir:
 			return nil
@@ -286,7 +286,7 @@ func (c *Contents) name(path string) string {
 	return c.Name(path)
 }
 
-// file adds one file: its path, and its content as far as it is regular.
+// file adds one file: its name and, if it is a regular file, its content.
 func (w walk) file(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package fingerprint identifies the inputs of a run: what an object asks for,
-// and the content that answers. Two runs with one fingerprint do the same.
+// Package fingerprint identifies the inputs of a run: what an object asks for, and
+// the content that the run executes. Two runs with the same fingerprint do the same.
 //
-// It reads objects and files and keeps nothing but digests. It is a leaf.
+// It reads objects and files, and keeps only digests. It is a leaf.
 package fingerprint

@@ -10,17 +10,17 @@ import (
 	"slices"
 )
 
-// Counts says what of an object counts beside its content.
+// Counts says which further parts of an object are inputs.
 type Counts struct {
-	// Annotations is true where they count for objects with a generation, too.
+	// Annotations is true if annotations also count for objects with a generation.
 	Annotations bool
-	// Requests are annotations that never count: they ask for something, and say nothing of what the object should be.
+	// Requests are annotations that never count: they ask for something, but do not describe the wanted state.
 	Requests []string
-	// Status is true where that of objects without a generation counts: another program writes it.
+	// Status is true if the status of objects without a generation counts, because another program writes it.
 	Status bool
 }
 
-// Object is the digest of what is [relevant] of an object.
+// Object returns the digest of the [relevant] part of an object.
 func Object(object map[string]any, counts Counts) (string, error) {
 	h := sha256.New()
 	if err := encode(h, relevant(object, counts)); err != nil {
@@ -29,15 +29,15 @@ func Object(object map[string]any, counts Counts) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// relevant is the part of object whose change is a reason to run. Objects that
-// carry a generation count with everything but metadata and status, and with
-// their annotations where these count; others, such as a ConfigMap, with labels
-// and annotations too, and with their status where that counts, since nothing
-// else tells their changes apart. The result shares memory with object.
+// relevant returns the part of object whose change is a reason to run. Of an object
+// with a generation, that is everything except metadata and status, and its annotations
+// if they count. Of other objects, such as a ConfigMap, it is also the labels and
+// annotations, and the status if that counts, since nothing else distinguishes their
+// changes. The result shares memory with object.
 func relevant(object map[string]any, counts Counts) map[string]any {
 	out := maps.Clone(object)
 	delete(out, "metadata")
-	// "kind" and "apiVersion" stay: they cost nothing and name the version.
+	// "kind" and "apiVersion" stay, since they name the version.
 	meta, _ := object["metadata"].(map[string]any)
 	_, hasGeneration := meta["generation"]
 	if hasGeneration || !counts.Status {
@@ -54,7 +54,7 @@ func relevant(object map[string]any, counts Counts) map[string]any {
 	return out
 }
 
-// without are the annotations but those of the names. None left is the same as no annotations.
+// without returns the annotations without names; nil if none are left.
 func without(annotations any, names []string) any {
 	all, _ := annotations.(map[string]any)
 	if !slices.ContainsFunc(names, func(name string) bool { return all[name] != nil }) {
@@ -70,7 +70,7 @@ func without(annotations any, names []string) any {
 	return kept
 }
 
-// encode writes v as JSON, whose map keys encoding/json sorts.
+// encode writes v as JSON with sorted map keys.
 func encode(h hash.Hash, v any) error {
 	e := json.NewEncoder(h)
 	e.SetEscapeHTML(false)

@@ -12,16 +12,16 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Part is one thing that a run depends on.
+// Part is one input of a run.
 type Part struct {
 	Group Group
-	// Name tells the things of a group apart; it is empty for a group of one thing.
+	// Name distinguishes the inputs of a group; it is empty if a group has only one.
 	Name string
-	// Value is the thing, or a digest of it.
+	// Value is the input or its digest.
 	Value string
 }
 
-// Group is a kind of inputs, in the word that a status has for it.
+// Group is a kind of inputs. Its value is the word that a status has for it.
 type Group string
 
 // The groups of inputs.
@@ -41,14 +41,15 @@ func groups() []Group {
 	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment, OfReferences, OfTriggers}
 }
 
-// Variable is a variable of the environment, with 16 bits of a digest of its value, as passwords count: the rest of a secret
-// value cannot be tried by a fingerprint, or by what is packed. One change in 65536 goes unnoticed.
+// Variable returns the part for an environment variable. It has only 16 bits of the digest of the value, as for passwords,
+// so that a fingerprint, or what is packed, cannot be used to test guesses of a secret value. One change in 65536 goes
+// unnoticed.
 func Variable(name, value string) Part {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", name, value))
 	return Part{Group: OfEnvironment, Name: name, Value: hex.EncodeToString(sum[:2])}
 }
 
-// Of is the fingerprint of a run that depends on parts, in their order.
+// Of returns the fingerprint of a run with these inputs. Their order matters.
 func Of(parts []Part) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -57,12 +58,12 @@ func Of(parts []Part) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// maxPacked is how many parts are packed one by one: a status takes 1000 characters. An
-// operator with more can say what kind of inputs has changed, and not which of them.
+// maxPacked is how many parts are packed one by one, since a status may have 1000 characters
+// of them. With more parts, only the groups that have changed can be named.
 const maxPacked = 175
 
-// entry is what is kept of a part: 16 bits of a digest of its name, and 16 of one of its
-// name and value.
+// entry is the packed form of a part: 16 bits of the digest of its name, and 16 bits of the
+// digest of its name and value.
 type entry [4]byte
 
 func entryOf(p Part) (e entry) {
@@ -73,16 +74,17 @@ func entryOf(p Part) (e entry) {
 	return e
 }
 
-// of are the parts of a group.
+// of returns the parts of a group.
 func of(group Group, parts []Part) []Part {
 	return slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Group != group })
 }
 
-// whole is a group as one part.
+// whole returns a group as one part.
 func whole(group Group, parts []Part) Part { return Part{Group: group, Value: Of(of(group, parts))} }
 
-// Pack is what is kept of parts, to name those that have changed later: an [entry] for
-// each group and each part with a name, in base64. Of too many parts it keeps the triggers.
+// Pack returns parts in packed form, to name later those that have changed: an [entry] for each
+// group and each part with a name, in base64. If there are too many parts, it keeps, of the parts
+// with a name, only the triggers.
 func Pack(parts []Part) string {
 	var packed []byte
 	add := func(p Part) {
@@ -114,24 +116,24 @@ func unpack(packed string) map[entry]bool {
 	return was
 }
 
-// Had tells of a part, which has a name, whether it was one of those of which packed was made.
+// Had returns a function that reports whether a part with a name was one of those in packed.
 func Had(packed string) func(p Part) bool {
 	was := unpack(packed)
 	return func(p Part) bool { return was[entryOf(p)] }
 }
 
-// Change is a group of which something has changed.
+// Change is a group in which something has changed.
 type Change struct {
 	Group Group
-	// Names are the parts that were added or have another value. It is empty if the
-	// group has no names, if parts have only been removed, and if there were too many.
+	// Names are the names of the parts that were added or have another value. It is empty if
+	// the group has no names, if parts were only removed, or if there are too many parts.
 	Names []string
-	// More is how many parts there are besides.
+	// More is the number of changed parts that are not in Names.
 	More int
 }
 
-// Since are the changes of parts since packed was made; none if packed is not what
-// [Pack] returns.
+// Since returns the changes from packed to parts; nil if packed is not a result of
+// [Pack].
 func Since(packed string, parts []Part) []Change {
 	was := unpack(packed)
 	if len(was) < len(groups()) {

@@ -1,4 +1,4 @@
-// Package reference reads which other objects an object refers to. It is pure, and knows
+// Package reference reads the references of an object to other objects. It is pure, and knows
 // neither clients nor runs.
 package reference
 
@@ -16,18 +16,18 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Field says how objects of a kind are referred to.
+// Field says where references to objects of a kind are found.
 type Field struct {
 	GVK schema.GroupVersionKind
-	// Name is the name, or Path is where the object has it; the fields are those of
-	// [watches.Reference].
+	// Name is the name of the other object. If it is empty, Path is the path of the name in
+	// the object, as in [watches.Reference].
 	Name, Path string
-	// Namespace is the namespace, or NamespacePath is where the object has it; the
-	// namespace is the object's where both are empty.
+	// Namespace is the namespace of the other object; else NamespacePath is the path of the
+	// namespace in the object. If both are empty, it is the object's own namespace.
 	Namespace, NamespacePath string
 }
 
-// Fields are those of a watch: of its references, then of its varsFrom.
+// Fields returns the fields of a watch: those of its references, then those of its varsFrom.
 func Fields(w watches.Watch) []Field {
 	var fields []Field
 	for _, r := range w.References {
@@ -42,14 +42,14 @@ func Fields(w watches.Watch) []Field {
 	return fields
 }
 
-// Reference is one object that is referred to.
+// Reference is one referenced object.
 type Reference struct {
 	GVK schema.GroupVersionKind
-	// NamespacedName has the namespace also where the kind is cluster-scoped.
+	// NamespacedName has a namespace even if the kind is cluster-scoped.
 	types.NamespacedName
 }
 
-// Reported are the kinds of the objects that the commands of a watch may name by reports.
+// Reported returns the kinds of the references that a watch's commands may report.
 func Reported(w watches.Watch) (kinds []schema.GroupVersionKind) {
 	for _, r := range w.References {
 		if r.Reported {
@@ -59,14 +59,14 @@ func Reported(w watches.Watch) (kinds []schema.GroupVersionKind) {
 	return kinds
 }
 
-// Most is how many references of one object are followed.
+// Most is the largest number of references of one object that are followed.
 const Most = 100
 
-// mostProblems is how many names are said to be none: an object can have a hundred thousand.
+// mostProblems is how many invalid names are reported, since an object can have a hundred thousand.
 const mostProblems = 10
 
-// Read returns the references in an object, sorted, each once, and what is wrong with the
-// object, in a few texts. The object itself is no reference.
+// Read returns the references in an object, sorted and without duplicates, and a few texts about
+// what is wrong. home and kind are the object's own: a reference to the object itself is left out.
 func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKind, fields []Field) (refs []Reference, problems []string) {
 	more := 0
 	for _, f := range fields {
@@ -110,15 +110,15 @@ func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKin
 	return refs, problems
 }
 
-// IsName is true for what the API server may take for a name.
+// IsName reports whether the API server may accept name as a name.
 func IsName(name string) bool {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' }
 	return name != "" && len(name) <= 253 && len(content.IsPathSegmentName(name)) == 0 && !strings.ContainsFunc(name, odd)
 }
 
-// Names are the names at a dotted path: a text, the text with the key name of a mapping,
-// or those of each element of a list. A list on the way is each of its elements. Keys may
-// have dots themselves.
+// Names returns the names at a dotted path: a string, the string with the key name in a map, or
+// the names in each element of a list. It follows the path in each element of a list on the way.
+// Keys may contain dots.
 func Names(object map[string]any, path string) []string {
 	return names(nil, object, strings.Split(path, "."))
 }

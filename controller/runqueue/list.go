@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Hold is what keeps a run waiting.
+// Hold is the reason why a run waits.
 type Hold string
 
 // The holds; a run without one gets the next place.
 const (
 	HeldByKind    Hold = "kind"    // as many runs of the kind are in progress as there may be
-	HeldByAll     Hold = "all"     // as many runs of all kinds are
-	HeldByUrgent  Hold = "urgent"  // the places that are left are kept for urgent runs
+	HeldByAll     Hold = "all"     // as many runs of all kinds are in progress as there may be
+	HeldByUrgent  Hold = "urgent"  // the remaining places are kept for urgent runs
 	HeldByMemory  Hold = "memory"  // one more run may need more memory than there is
 	HeldByRollout Hold = "rollout" // the changed content reaches only some objects at a time
 	HeldByFailed  Hold = "stopped" // the rollout is stopped, after failures
@@ -25,17 +25,17 @@ type Entry struct {
 	Kind  *Kind
 	Key   types.NamespacedName
 	Class Class
-	// Since is when it was due.
+	// Since is since when the run has been due.
 	Since time.Time
-	// Position is its place in the order by urgency, from 1 on. What has waited longest may
-	// come before it.
+	// Position is the run's position in the order by urgency, from 1. A run that has waited
+	// longer may still start before it.
 	Position int
 	Held     Hold
-	// Until is when a rollout goes on by itself; zero where that is not known.
+	// Until is when a rollout continues by itself; zero if that is not known.
 	Until time.Time
 }
 
-// Waiting are the runs that wait, in the order by urgency.
+// Waiting returns the runs that wait, in the order by urgency.
 func (q *Queue) Waiting() []Entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -85,17 +85,17 @@ func (q *Queue) Waiting() []Entry {
 	return all
 }
 
-// State is what waits, for metrics.
+// State says what waits, for metrics.
 type State struct {
-	// Waiting is how many runs of each class wait for a place, and Oldest since when, but for
-	// those that a [Rollout] holds; zero if none does.
+	// Waiting is the number of waiting runs by class. Oldest is since when the oldest of them has
+	// been due, without those that a [Rollout] holds; zero if there is none.
 	Waiting map[Class]int
 	Oldest  time.Time
 	// Stopped is true while a [Rollout] is stopped.
 	Stopped bool
 }
 
-// State is what waits now.
+// State returns what waits now.
 func (k *Kind) State() State {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()

@@ -13,63 +13,63 @@ type Class int
 
 // The classes, the most urgent first.
 const (
-	Deletion Class = iota // of an object that waits for its finalizer
-	Manual                // a run that was asked for
-	Change                // a new object, a changed one, or a run that was cut short
-	Effect                // what the object owns, or has waited for, has changed
-	Trigger               // what starts many objects has changed
+	Deletion Class = iota // a finalizer run
+	Manual                // a run that someone asked for
+	Change                // a new object, a changed one, or a run that was interrupted
+	Effect                // a dependent or reference has changed, or what a parked object waited for
+	Trigger               // a trigger that starts many objects has changed
 	Content               // the role, the playbook or the environment has changed
-	Retry                 // after a failure, or as a role has asked for
+	Retry                 // after a failure, or because a role asked for a requeue
 	Period
 	classes
 )
 
-// urgent tells the classes for which a share of the places is kept.
+// urgent reports whether a share of the places is kept for the class.
 func (c Class) urgent() bool { return c <= Change }
 
-// String is the class as metrics have it.
+// String returns the name of the class in metrics.
 func (c Class) String() string {
 	return [classes]string{"deletion", "manual", "change", "effect", "trigger", "content", "retry", "period"}[c]
 }
 
 const (
-	// reserve is the share of the places, one in so many, that is kept for urgent runs.
+	// reserve sets the share of the places that is kept for urgent runs: one in reserve.
 	reserve = 4
-	// patience is how often a place goes to what has waited longest, of urgent runs and of
-	// all runs in turn: so nothing waits for ever.
+	// patience sets how often a place goes to the run that has waited longest, so that none
+	// waits for ever: one place in patience, to an urgent run and to any run in turn.
 	patience = 4
-	// memoryPercent is how much of the memory runs may take before the next one waits.
+	// memoryPercent is the percentage of the memory that may be in use for one more run to start.
 	memoryPercent = 90
-	// memoryEvery is how often a run that waits for memory is looked at.
+	// memoryEvery is how often the queue checks runs that wait for memory.
 	memoryEvery = time.Second
-	// memoryPatience is how long it waits before others wait for it.
+	// memoryPatience is how long a run waits for memory before others yield to it.
 	memoryPatience = time.Minute
 )
 
 // Options are the limits over all kinds.
 type Options struct {
-	// Max is how many runs there are at a time; 0 is no limit.
+	// Max is how many runs there may be at a time; 0 is no limit.
 	Max int
-	// Memory is what is in use and what there is, in bytes, of what the runs may take;
-	// nil, or a limit of 0, where that is not known.
+	// Memory returns the used memory and its limit, in bytes. It may be nil; a limit of 0
+	// means that the limit is not known.
 	Memory func() (used, limit int64)
-	// OnMemory is called when runs begin to wait for memory, and when they do so no more. It
-	// does not use the queue.
+	// OnMemory is called when runs begin or cease to wait for memory. It must not use the
+	// queue.
 	OnMemory func(waits bool)
 }
 
-// Queue has the runs that are due, and those in progress. It is safe for concurrent use.
+// Queue has the due runs and the runs in progress. It is safe for concurrent use.
 type Queue struct {
 	opts Options
 
 	mu      sync.Mutex
 	kinds   []*Kind
 	running int
-	urgent  int // of those that run
-	granted int // so many places so far
-	base    int64
-	short   bool // of memory
-	// starved is the kind whose runs have not fitted since then; nil if there is none.
+	urgent  int   // urgent runs in progress
+	granted int   // places given out so far
+	base    int64 // memory in use without runs, in bytes
+	short   bool  // whether runs wait for memory
+	// starved is the kind for whose runs there has not been enough memory since starvedSince; nil if there is none.
 	starved      *Kind
 	starvedSince time.Time
 	timer        *time.Timer
@@ -78,40 +78,40 @@ type Queue struct {
 // New returns an empty queue.
 func New(opts Options) *Queue { return &Queue{opts: opts} }
 
-// Kind is the runs of one kind, or of a part of its objects.
+// Kind has the runs of one kind, or of a part of its objects.
 type Kind struct {
 	queue  *Queue
 	name   string
 	shared *shared
 	wake   func(types.NamespacedName)
-	// rollouts are those of the classes for which a [Rollout] counts; nil for the others.
+	// rollouts has the state for each class to which a [Rollout] applies; nil for the others.
 	rollouts [classes]*rollout
 
 	places  map[types.NamespacedName]*place
 	drained bool
 	waiting [classes]int
 	running int
-	need    int64 // bytes of memory of a run
+	need    int64 // memory that a run needs, in bytes
 }
 
 // shared is what the parts of one kind have in common.
 type shared struct {
 	max     int
 	running int
-	urgent  int // of those that run
+	urgent  int // urgent runs in progress
 }
 
 // place is a run that is due or in progress.
 type place struct {
 	class Class
 	since time.Time
-	// has is true if the object has the place, and taken once it knows.
+	// has is true if the object has a place; taken is true once the object was told so.
 	has, taken bool
 }
 
-// Kind adds a kind with so many runs at a time. Those of one name are parts of one kind:
-// the limit, which is that of the last one, is for all of them together. wake is called, from
-// any goroutine and without a lock, when an object has got the place that it waits for.
+// Kind adds a kind with at most limit runs at a time. Kinds with the same name are parts of one
+// kind: the limit of the last one applies to all of them together. wake is called, from any
+// goroutine and without the lock, when an object gets the place that it waits for.
 func (q *Queue) Kind(name string, limit int, r Rollout, wake func(types.NamespacedName)) *Kind {
 	k := &Kind{queue: q, name: name, shared: &shared{}, wake: wake, places: map[types.NamespacedName]*place{}}
 	for class := range classes {
@@ -129,10 +129,10 @@ func (q *Queue) Kind(name string, limit int, r Rollout, wake func(types.Namespac
 	return k
 }
 
-// Ask asks for a place for a run that is due since a time, and tells whether the object
-// has it, and since when it waits for a run of that class. It has it until Leave, and keeps it
-// when it asks once more. Where it has to wait, wake is called for it later; to ask again
-// changes the class. inputs are for [Rollout].
+// Ask asks for a place for a run that has been due since since. It returns whether the object has
+// a place, and since when it has waited for a run of this class. The object keeps the place until
+// Leave, also if it asks again. If it has to wait, wake is called for it later. Asking again may
+// change the class. inputs are for [Rollout].
 func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs Inputs) (has bool, waits time.Time) {
 	q := k.queue
 	q.mu.Lock()
@@ -144,7 +144,7 @@ func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, input
 		k.count(p, -1)
 	}
 	if p.class != class && class.Rolls() {
-		p.has = false // it has its place as another run: a rollout may hold this one
+		p.has = false // its place was for another run; a rollout may hold this one
 	}
 	if p.class != class || since.Before(p.since) {
 		p.class, p.since = class, since
@@ -163,8 +163,8 @@ func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, input
 	return has, waits
 }
 
-// Take gives an object its place whether there is one or not: an earlier process has begun its
-// run, which goes on. It leaves it as any other.
+// Take gives an object a place even if none is free, since an earlier process began its run, which
+// goes on. Leave gives it back like any other.
 func (k *Kind) Take(key types.NamespacedName, class Class, since time.Time) {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
@@ -176,7 +176,7 @@ func (k *Kind) Take(key types.NamespacedName, class Class, since time.Time) {
 	k.count(p, +1)
 }
 
-// Leave gives the place of an object back, or has it wait no more.
+// Leave gives back the place of an object, or ends its waiting.
 func (k *Kind) Leave(key types.NamespacedName) {
 	k.queue.change(func() {
 		if p := k.places[key]; p != nil {
@@ -186,8 +186,8 @@ func (k *Kind) Leave(key types.NamespacedName) {
 	})
 }
 
-// Drain has nothing wait any more, and nothing start: what has a place and knows it keeps
-// it until Leave.
+// Drain ends all waiting, and lets no further run start. An object that knows that it has a place
+// keeps it until Leave.
 func (k *Kind) Drain() {
 	k.queue.change(func() {
 		k.drained = true
@@ -200,7 +200,7 @@ func (k *Kind) Drain() {
 	})
 }
 
-// Close removes the kind. Nothing runs for it, and nothing will.
+// Close removes the kind. It must have no runs in progress, and must not ask for places any more.
 func (k *Kind) Close() {
 	q := k.queue
 	q.change(func() {
@@ -212,7 +212,7 @@ func (k *Kind) Close() {
 	})
 }
 
-// change does something under the lock, and gives out the places that are free then.
+// change calls do under the lock, and then gives out the free places.
 func (q *Queue) change(do func()) {
 	q.mu.Lock()
 	do()
@@ -221,8 +221,8 @@ func (q *Queue) change(do func()) {
 	wake(woken)
 }
 
-// count adds a run to those that wait or are in progress, or takes it off. It is called
-// under the lock, as is all that follows.
+// count adds n, which is 1 or -1, to the counts of runs that wait or are in progress. The caller
+// must hold the lock, as for all functions below.
 func (k *Kind) count(p *place, n int) {
 	if !p.has {
 		k.waiting[p.class] += n
@@ -245,10 +245,10 @@ type waiter struct {
 	key  types.NamespacedName
 }
 
-// grant gives out the places that are free, and returns who has got one.
+// grant gives out the free places, and returns the objects that got one.
 func (q *Queue) grant() (woken []waiter) {
 	now := time.Now()
-	var next time.Time // a rollout goes on
+	var next time.Time // when a rollout continues
 	large := map[*Kind]bool{}
 	if q.starved != nil && !q.starved.wants(now) {
 		q.starved = nil
@@ -287,7 +287,7 @@ func (q *Queue) grant() (woken []waiter) {
 	return woken
 }
 
-// again has places given out at a time.
+// again gives out places again at a time; zero for no such time.
 func (q *Queue) again(now, at time.Time) {
 	if q.timer != nil {
 		q.timer.Stop()
@@ -299,15 +299,15 @@ func (q *Queue) again(now, at time.Time) {
 	q.timer = time.AfterFunc(at.Sub(now), func() { q.change(func() {}) })
 }
 
-// wake is called without the lock.
+// wake tells objects that they have got a place. It must be called without the lock.
 func wake(all []waiter) {
 	for _, w := range all {
 		w.kind.wake(w.key)
 	}
 }
 
-// pick is the object that gets the next place; none if nothing waits that may have one.
-// next is when that may change by itself. Kinds in without get none.
+// pick returns the object that gets the next place; the zero value if no waiting object may have
+// one. next is when that may change by itself. Kinds in without get no place.
 func (q *Queue) pick(now time.Time, without map[*Kind]bool) (best waiter, next time.Time) {
 	order := byUrgency
 	switch q.granted % (2 * patience) {
@@ -334,7 +334,7 @@ func (q *Queue) pick(now time.Time, without map[*Kind]bool) (best waiter, next t
 	return best, next
 }
 
-// order is which of the runs that wait gets a place.
+// order says which waiting run gets a place.
 type order int
 
 const (
@@ -343,7 +343,7 @@ const (
 	oldest
 )
 
-// before tells whether p of kind a is to run before q of kind b.
+// before reports whether p of kind a runs before q of kind b.
 func before(a *Kind, p *place, b *Kind, q *place, by order) bool {
 	switch {
 	case by == oldest, by == oldestUrgent && p.class.urgent() && q.class.urgent():
@@ -355,8 +355,8 @@ func before(a *Kind, p *place, b *Kind, q *place, by order) bool {
 	return p.since.Before(q.since)
 }
 
-// admits tells of which classes a run that waits may have a place now, and when that may
-// change by itself; zero if it does not.
+// admits returns the classes whose waiting runs may have a place now, and when that may change by
+// itself; zero if it does not.
 func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
 	q, s := k.queue, k.shared
 	if k.drained || s.running >= s.max || q.opts.Max > 0 && q.running >= q.opts.Max {
@@ -378,5 +378,5 @@ func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
 	return admitted, at
 }
 
-// kept is how many of so many places runs may have that are not urgent.
+// kept returns how many of places runs may have that are not urgent.
 func kept(places int) int { return places - places/reserve }

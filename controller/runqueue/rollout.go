@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rollout says how a changed role or environment, or a changed object that starts many,
-// reaches the objects of a kind. The classes [Content] and [Trigger] count each for itself.
+// Rollout says how a changed role or environment, or a changed trigger that starts many
+// objects, reaches the objects of a kind. It applies separately to [Content] and [Trigger].
 type Rollout struct {
-	// MaxParallel is how many runs of the class there are at a time; 0 for as many
-	// as there are places.
+	// MaxParallel is how many runs of the class there may be at a time; 0 for as many as
+	// there are places.
 	MaxParallel int
-	// Interval is the least time between the starts of two.
+	// Interval is the shortest time between two starts.
 	Interval time.Duration
-	// StopOnFailures is after how many objects that fail, and did not before, no further
-	// one starts until the inputs change again; 0 for never.
+	// StopOnFailures is how many objects may fail that did not fail before. Then no
+	// further run starts until the inputs change again; 0 for no limit.
 	StopOnFailures int
 }
 
-// Inputs identify what is rolled out, by class.
+// Inputs identify what is rolled out, for each class.
 type Inputs struct{ Content, Trigger string }
 
 func (i Inputs) of(c Class) string {
@@ -29,20 +29,20 @@ func (i Inputs) of(c Class) string {
 	return i.Content
 }
 
-// Rolls tells the classes for which a [Rollout] counts.
+// Rolls reports whether a [Rollout] applies to the class.
 func (c Class) Rolls() bool { return c == Content || c == Trigger }
 
-// rollout is where a Rollout stands for a class.
+// rollout is the state of a Rollout for a class.
 type rollout struct {
 	Rollout
 
 	inputs  string
 	running int
 	failed  map[types.NamespacedName]bool
-	next    time.Time // no run starts before
+	next    time.Time // no run starts before this time
 }
 
-// see starts the count again with other inputs.
+// see resets the failures if the inputs have changed.
 func (r *rollout) see(inputs string) {
 	if inputs != r.inputs {
 		r.inputs, r.failed = inputs, map[types.NamespacedName]bool{}
@@ -51,14 +51,14 @@ func (r *rollout) see(inputs string) {
 
 func (r *rollout) stopped() bool { return r.StopOnFailures > 0 && len(r.failed) >= r.StopOnFailures }
 
-// admits tells whether one more may start, or when; zero if something else has to happen
-// first.
+// admits reports whether one more run may start; if not, at is when, or zero if something else has
+// to happen first.
 func (r *rollout) admits(now time.Time) (ok bool, at time.Time) {
 	switch {
 	case r.MaxParallel > 0 && r.running >= r.MaxParallel:
 		return false, time.Time{}
 	case r.StopOnFailures > 0 && len(r.failed)+r.running >= r.StopOnFailures:
-		// Those in progress may fail, too.
+		// The runs in progress may fail, too.
 		return false, time.Time{}
 	case now.Before(r.next):
 		return false, r.next
@@ -68,8 +68,8 @@ func (r *rollout) admits(now time.Time) (ok bool, at time.Time) {
 
 func (r *rollout) begun(now time.Time) { r.next = now.Add(r.Interval) }
 
-// Failed notes that an object fails in a run of a class with the inputs, and did not with
-// those before. It is true if the rollout stops by that.
+// Failed notes that an object has failed in a run of a class with these inputs, and did not fail
+// with the previous ones. It returns true if that stops the rollout.
 func (k *Kind) Failed(key types.NamespacedName, class Class, inputs Inputs) bool {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
@@ -81,7 +81,7 @@ func (k *Kind) Failed(key types.NamespacedName, class Class, inputs Inputs) bool
 	return r.stopped()
 }
 
-// Recovered notes that an object has succeeded with the inputs.
+// Recovered notes that an object has succeeded with these inputs.
 func (k *Kind) Recovered(key types.NamespacedName, inputs Inputs) {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
@@ -92,7 +92,7 @@ func (k *Kind) Recovered(key types.NamespacedName, inputs Inputs) {
 	}
 }
 
-// Gone notes that an object is not there any more, so that its failure holds no rollout.
+// Gone notes that an object no longer exists, so that its failure does not hold a rollout.
 func (k *Kind) Gone(key types.NamespacedName) {
 	k.queue.change(func() {
 		for _, r := range k.rollouts {

@@ -6,11 +6,11 @@ import "time"
 func (k *Kind) Used(bytes int64) {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
-	k.need = max(bytes, k.need-k.need/10) // a large one is remembered for a while
+	k.need = max(bytes, k.need-k.need/10) // a large run is remembered for a while
 }
 
-// fits tells whether there is memory for one more run of a kind. One run always has
-// enough: nothing else would give it more.
+// fits reports whether there is memory for one more run of a kind. A single run always fits,
+// since waiting would not give it more memory.
 func (q *Queue) fits(k *Kind) bool {
 	fits := true
 	if q.opts.Memory != nil {
@@ -20,7 +20,7 @@ func (q *Queue) fits(k *Kind) bool {
 			needs += int64(k.running) * k.need
 		}
 		if q.running == 0 || q.base == 0 {
-			q.base = used // of the operator itself
+			q.base = used // by the operator itself
 		}
 		fits = q.running == 0 || limit == 0 || max(used+k.need, q.base+needs) <= limit/100*memoryPercent
 	}
@@ -34,9 +34,9 @@ func (q *Queue) waitsForMemory(waits bool) {
 	q.short = waits
 }
 
-// yields tells whether a run waits for room for one of the starved kind, so that what ends makes it. Runs that end others or
-// that someone has asked for do not, nor those that take no memory. It is so after a minute for half a minute, after two for
-// one, up to eight of each 32 minutes: where a long run leaves no room, nothing stands still for longer.
+// yields reports whether a run has to wait so that the memory of ended runs goes to the starved kind. Deletions, manual runs
+// and runs that take no memory do not wait. Others wait for half a minute after the first minute, for one minute after two,
+// and so on up to 8 of each 32 minutes, so that a long run that leaves no memory does not stop everything for longer.
 func (q *Queue) yields(k *Kind, class Class, now time.Time) bool {
 	if q.starved == nil || k == q.starved || k.need == 0 || class <= Manual {
 		return false
@@ -50,7 +50,7 @@ func (q *Queue) yields(k *Kind, class Class, now time.Time) bool {
 	return span <= waited && waited < span+span/2
 }
 
-// wants tells whether a run of the kind may start, but for memory and places.
+// wants reports whether a run of the kind waits that may start, apart from memory and the places of all kinds.
 func (k *Kind) wants(now time.Time) bool {
 	for class, n := range k.waiting {
 		rolls := true

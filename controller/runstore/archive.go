@@ -14,41 +14,41 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// Retention says which finished runs of an object are kept: the newest, and of
-// those before them the newest that failed. Of each number 0 keeps none, and a
-// negative one all.
+// Retention says which ended runs of an object are kept: the newest Runs and, of the
+// runs before them, the newest Failed that failed, if they are younger than Age. For
+// each number, 0 keeps none, and a negative number keeps all.
 type Retention struct {
 	Runs, Failed int
 	Age          time.Duration
 }
 
-// shelf is the finished runs of one object.
+// shelf has the ended runs of one object.
 type shelf struct {
 	indexed bool
 	runs    []kept
-	busy    map[string]bool // the runs whose directories are not to be touched
-	keep    *Retention      // nil before the object was reconciled
+	busy    map[string]bool // the runs whose directories must not be touched
+	keep    *Retention      // nil until the object is reconciled
 }
 
-// kept is a finished run.
+// kept is an ended run.
 type kept struct {
 	id       string
 	finished time.Time
 	bytes    int64
 	failed   bool
-	// unsettled is true if it may be that of another process, whose end has
-	// still to be read. It becomes false once the object is reconciled.
+	// unsettled is true if the run may be an earlier process's, whose end has yet to
+	// be read. It becomes false once the object is reconciled.
 	unsettled bool
-	// noted is true if its end was: then nothing is left in its directory that
-	// only the run needed.
+	// noted is true if the run's end was noted: then its directory no longer has the
+	// files that only the run needed.
 	noted bool
 }
 
-// ageEvery is how often runs are looked for that have become too old.
+// ageEvery is how often the store looks for runs that have become too old.
 const ageEvery = time.Minute
 
 // Start implements manager.Runnable: it reads what earlier processes have left,
-// removes remains, and keeps the limits until ctx ends.
+// removes remains, and enforces the limits until ctx ends.
 func (a *Store) Start(ctx context.Context) error {
 	a.readAll(ctx)
 	tick := time.NewTicker(ageEvery)
@@ -77,7 +77,7 @@ func (a *Store) readAll(ctx context.Context) {
 		switch name := entry.Name(); {
 		case !entry.IsDir():
 		case name[0] == '.':
-			a.remove(filepath.Join(a.runs, name)) // cut short when its object went
+			a.remove(filepath.Join(a.runs, name)) // the removal of a deleted object was cut short
 		default:
 			a.index(name)
 			a.mu.Lock()
@@ -97,7 +97,7 @@ func (a *Store) begin(object, run string) {
 	a.shelf(object).busy[run] = true
 }
 
-// shelf is called under the lock.
+// shelf returns the shelf of an object, and creates it if necessary. The caller must hold the lock.
 func (a *Store) shelf(object string) *shelf {
 	s := a.shelves[object]
 	if s == nil {
@@ -107,7 +107,7 @@ func (a *Store) shelf(object string) *shelf {
 	return s
 }
 
-// index reads what is there of an object, if that was not done.
+// index reads an object's directory, if that was not done yet.
 func (a *Store) index(object string) {
 	a.mu.Lock()
 	indexed := a.shelf(object).indexed
@@ -149,7 +149,7 @@ func (a *Store) index(object string) {
 	a.remove(old...)
 }
 
-// strip removes what runs were given whose process had no time to do it.
+// strip removes the files that only the runs needed, if their process had no time to do it.
 func (a *Store) strip(object string, runs []string) {
 	for _, id := range runs {
 		dir := filepath.Join(a.runs, object, id)
@@ -163,7 +163,7 @@ func (s *shelf) has(run string) bool {
 	return slices.ContainsFunc(s.runs, func(k kept) bool { return k.id == run })
 }
 
-// readKept is what a directory says of its run.
+// readKept returns what a directory says about its run.
 func readKept(object string, p runner.Past) kept {
 	dir := filepath.Join(object, p.ID)
 	k := kept{id: p.ID, finished: p.Finished}
@@ -175,7 +175,7 @@ func readKept(object string, p runner.Past) kept {
 	return k
 }
 
-// add is called under the lock.
+// add puts a run on a shelf. The caller must hold the lock.
 func (a *Store) add(s *shelf, k kept) {
 	s.runs = append(s.runs, k)
 	a.bytes += k.bytes
@@ -183,9 +183,9 @@ func (a *Store) add(s *shelf, k kept) {
 	a.opts.Metrics.Artifacts(a.count, a.bytes)
 }
 
-// settled notes that no earlier process's run of an object waits for anything,
-// and how many of its runs are kept. What such a run was given, and its process
-// had no time to remove, goes.
+// settled notes that all earlier processes' runs of an object are settled, and the
+// object's retention. It removes the files that only those runs needed, if their process
+// had no time to do it.
 func (a *Store) settled(object string, keep Retention) {
 	a.mu.Lock()
 	s := a.shelf(object)
@@ -201,7 +201,7 @@ func (a *Store) settled(object string, keep Retention) {
 	a.strip(object, unstripped)
 }
 
-// finish notes that the end of a run is recorded, and keeps the object's limits.
+// finish notes that the end of a run is recorded, and applies the object's retention.
 func (a *Store) finish(object, run string, keep Retention) {
 	a.index(object)
 	dir := filepath.Join(a.runs, object)
@@ -222,12 +222,12 @@ func (a *Store) finish(object, run string, keep Retention) {
 	if over {
 		select {
 		case a.wake <- struct{}{}:
-		default: // it will look
+		default: // a token is there already
 		}
 	}
 }
 
-// leave removes a run in progress, which an earlier process may have begun, and this one found at its start.
+// leave removes a run in progress. The run may be on the shelf already, if an earlier process began it.
 func (a *Store) leave(object, run string) {
 	a.remove(filepath.Join(a.runs, object, run))
 	a.mu.Lock()
@@ -238,7 +238,7 @@ func (a *Store) leave(object, run string) {
 	a.tidy(object)
 }
 
-// forget drops an object that is gone, with all that is left of it.
+// forget drops an object that is gone, with its directory.
 func (a *Store) forget(object string) error {
 	a.mu.Lock()
 	if s := a.shelves[object]; s != nil {
@@ -253,11 +253,11 @@ func (a *Store) forget(object string) error {
 	return runner.Remove(filepath.Join(a.runs, object))
 }
 
-// over is called under the lock.
+// over reports whether all runs together are too large. The caller must hold the lock.
 func (a *Store) over() bool { return a.opts.MaxBytes >= 0 && a.bytes > a.opts.MaxBytes }
 
-// expired takes the runs off a shelf that are too many or too old, and returns
-// their directories. It is called under the lock.
+// expired takes the runs that are too many or too old off a shelf, and returns their
+// directories. The caller must hold the lock.
 func (a *Store) expired(object string, s *shelf) []string {
 	if s.keep == nil {
 		return nil
@@ -278,7 +278,7 @@ func (a *Store) expired(object string, s *shelf) []string {
 	return a.take(object, s, func(k kept) bool { return !stays[k.id] })
 }
 
-// take takes runs off a shelf. It is called under the lock.
+// take takes runs off a shelf, and returns their directories. The caller must hold the lock.
 func (a *Store) take(object string, s *shelf, which func(kept) bool) []string {
 	var dirs []string
 	s.runs = slices.DeleteFunc(s.runs, func(k kept) bool {
@@ -296,8 +296,8 @@ func (a *Store) take(object string, s *shelf, which func(kept) bool) []string {
 	return dirs
 }
 
-// enforce removes what is too old, and runs while all together are too large:
-// then down to nine tenths, so as not to begin again with each run.
+// enforce removes expired runs. If all runs together are still too large, it removes
+// further ones down to nine tenths of the limit, so that the next run does not exceed it at once.
 func (a *Store) enforce() {
 	a.mu.Lock()
 	var old []string
@@ -313,8 +313,8 @@ func (a *Store) enforce() {
 	a.remove(old...)
 }
 
-// MakeRoom removes a quarter of what finished runs take, since the disk is full.
-// It is false if there are none.
+// MakeRoom removes a quarter of the bytes of all ended runs, because the disk is full.
+// It returns false if there are none.
 func (a *Store) MakeRoom() bool {
 	a.mu.Lock()
 	const part = 4
@@ -328,17 +328,17 @@ func (a *Store) MakeRoom() bool {
 	return len(old) > 0
 }
 
-// tidy removes the directory of an object of which there is no run. It is called
-// under the lock, so that none begins meanwhile.
+// tidy removes the directory of an object without runs. The caller must hold the lock,
+// so that no run begins meanwhile.
 func (a *Store) tidy(object string) {
 	if s := a.shelves[object]; s == nil || len(s.runs)+len(s.busy) == 0 {
 		_ = os.Remove(filepath.Join(a.runs, object, specFile))
-		_ = os.Remove(filepath.Join(a.runs, object)) // if it is not empty, it stays
+		_ = os.Remove(filepath.Join(a.runs, object)) // a directory that is not empty stays
 	}
 }
 
-// remove removes directories of runs, and those of their objects if they were
-// the last.
+// remove removes directories of runs, and the directories of their objects if no other
+// run is left there.
 func (a *Store) remove(dirs ...string) {
 	for _, dir := range dirs {
 		if err := runner.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -6,21 +6,22 @@ import (
 	"slices"
 )
 
-// The classes in which runs go, one after the other.
+// The classes in which runs are removed, in this order.
 const (
-	// earlier runs are those that are not the last.
+	// earlier has all runs that are in no other class.
 	earlier = iota
-	// last are the newest run of each object and its newest failed one, unless
-	// one takes more than half of all: that is an earlier one.
+	// last has the newest run of each object and its newest failed one, unless the
+	// run takes more than half of all bytes.
 	last
-	// unread is the newest run of an object if its end may be in no status yet.
+	// unread has the newest run of an object if its end may not be in the status yet.
 	unread
 	classes
 )
 
-// evict takes runs until enough is true, class by class, each from the object
-// that keeps the most bytes then: however much one keeps, others do not lose
-// their last runs. It is called under the lock.
+// evict takes runs off their shelves until enough returns true, and returns their
+// directories. It goes class by class, and takes each run from the object that keeps
+// the most bytes at that moment, so that an object that keeps much does not cost others
+// their last runs. The caller must hold the lock.
 func (a *Store) evict(enough func() bool) []string {
 	var dirs []string
 	large := a.bytes / 2
@@ -50,8 +51,8 @@ func (a *Store) evict(enough func() bool) []string {
 // loser is an object that may lose runs.
 type loser struct {
 	object string
-	// bytes are all that the object keeps, and runs what it may lose, first the
-	// oldest, then the newest, last the newest that failed.
+	// bytes is the size of all its runs. runs are those that it may lose, in this
+	// order: the oldest first, then the newest, and last the newest failed one.
 	bytes int64
 	runs  []ranked
 }
@@ -61,8 +62,8 @@ type ranked struct {
 	rank int
 }
 
-// loser is what a shelf may lose of a class. large are the bytes above which a
-// last run is like any other.
+// loser returns what a shelf may lose of a class. A last run of more than large bytes
+// counts as an earlier one.
 func (s *shelf) loser(object string, class int, large int64) loser {
 	l := loser{object: object}
 	newest, failed := -1, -1
@@ -101,7 +102,7 @@ func (r ranked) compare(other ranked) int {
 	return cmp.Or(cmp.Compare(r.rank, other.rank), r.finished.Compare(other.finished), cmp.Compare(r.id, other.id))
 }
 
-// losers is a heap, on top of which is who keeps the most.
+// losers is a heap with the object that keeps the most bytes on top.
 type losers []loser
 
 // Len implements [heap.Interface].

@@ -12,12 +12,12 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// outcomeFile is the file of a run's private data directory that says how the
-// run ended. It is written before the status is: an end that the API server
-// does not take is written later, by another process if need be.
+// outcomeFile is the file in a run's private data directory that says how the run
+// ended. It is written before the status, so that an end that the API server does not
+// take can be written later, even by another process.
 const outcomeFile = "outcome.json"
 
-// noteLimit bounds ticket.json and outcome.json, whose parts are bounded.
+// noteLimit limits the size of ticket.json, outcome.json and spec.json.
 const noteLimit = 256 << 10
 
 // outcome is the content of outcome.json.
@@ -25,10 +25,10 @@ type outcome struct {
 	UID string
 	// Deleting is true for a finalizer run.
 	Deleting bool
-	// Bytes is how much of the disk the directory takes.
+	// Bytes is the size of the directory on the disk.
 	Bytes int64
 	Run   status.Run
-	// Written is true once the status has had it.
+	// Written is true once the outcome was written into the status.
 	Written bool `json:",omitempty"`
 }
 
@@ -44,7 +44,7 @@ func readOutcome(dir string) (outcome, error) {
 	return o, nil
 }
 
-// Record notes how a run has ended, if it has a directory.
+// Record notes how a run ended, if it has a directory.
 func (s *Store) Record(uid string, deleting bool, run status.Run) error {
 	dir, err := s.Dir(uid, run.ID)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) note(dir string, o outcome) error {
 	return nil
 }
 
-// Written reports whether a status has had the end of a run, as [Store.NoteWritten] notes.
+// Written reports whether the end of a run was written into the status, by [Store.NoteWritten].
 func (s *Store) Written(uid, run string) bool {
 	dir, err := s.Dir(uid, run)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Store) Written(uid, run string) bool {
 	return err == nil && o.Written
 }
 
-// NoteWritten notes that the status has the end of a run.
+// NoteWritten notes that the end of a run was written into the status.
 func (s *Store) NoteWritten(uid, run string) {
 	dir, err := s.Dir(uid, run)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) NoteWritten(uid, run string) {
 	}
 	o, err := readOutcome(dir)
 	if err != nil || o.UID != uid || o.Run.ID != run || o.Written {
-		return // nothing counts there
+		return // there is nothing to note
 	}
 	o.Written = true
 	if err := s.note(dir, o); err != nil {
@@ -91,8 +91,8 @@ func (s *Store) NoteWritten(uid, run string) {
 	}
 }
 
-// Recorded is how a run of an earlier process has ended, as that one noted it
-// for this object, generation and purpose.
+// Recorded returns how an earlier process's run ended, if that process has noted it for
+// this object, generation and purpose.
 func (s *Store) Recorded(uid string, deleting bool, lost status.Active) (status.Run, bool) {
 	dir, err := s.Dir(uid, lost.ID)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *Store) Recorded(uid string, deleting bool, lost status.Active) (status.
 	return status.Run{}, false
 }
 
-// withRoom does what needs space on the disk, and removes old runs as long as
-// there is none.
+// withRoom calls do, which needs space on the disk. While the disk is full, it removes
+// old runs and tries again.
 func (s *Store) withRoom(do func() error) error {
 	for {
 		err := do()

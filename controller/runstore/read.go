@@ -18,8 +18,8 @@ import (
 
 var someID = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,}$`)
 
-// Find returns the directory of a run below the runner root by its ID, or by the
-// first characters of it, four at least. The root may be that of a running operator.
+// Find returns the directory of a run below the runner root by its ID, or by at least
+// the first four characters of it. The operator may be running.
 func Find(root, id string) (string, error) {
 	if !someID.MatchString(id) {
 		return "", fmt.Errorf("%.40q is not a run ID: give its first characters, four at least", id)
@@ -41,11 +41,11 @@ func Find(root, id string) (string, error) {
 	return "", fmt.Errorf("several runs begin with %s: %s", id, strings.Join(names, ", "))
 }
 
-// ErrNoEnd says that a run has not ended, or that nothing tells how.
+// ErrNoEnd says that a run has not ended, or that it is not known how it ended.
 var ErrNoEnd = errors.New("the end of the run is not known: it is in progress, or its operator has been killed")
 
-// Read returns what the directory of a run says: for what it was made and how it ended.
-// The error wraps [ErrNoEnd] where the ticket is right and the end is not there.
+// Read returns what the directory of a run says: what the run was made for and how it ended.
+// The error wraps [ErrNoEnd] if the ticket is right but the end is missing.
 func Read(dir string) (Ticket, status.Run, error) {
 	t, err := readTicket(dir)
 	if err == nil && (!runner.IsID(t.Run) || t.Run != filepath.Base(dir)) {
@@ -64,7 +64,7 @@ func Read(dir string) (Ticket, status.Run, error) {
 	return t, o.Run, err
 }
 
-// runDirs are the directories of runs whose IDs begin with start, those of each cluster.
+// runDirs returns the directories of the runs, of all clusters, whose IDs begin with start.
 func runDirs(root, start string) []string {
 	var found []string
 	for _, runs := range []string{runsDir, filepath.Join(clustersDir, "*", runsDir)} {
@@ -74,12 +74,12 @@ func runDirs(root, start string) []string {
 	return found
 }
 
-// Latest are the tickets of the latest runs below the runner root whose IDs begin
-// with start: the latest first, at most limit of them. What cannot be read is left
-// out. The root may be that of a running operator.
+// Latest returns the tickets of the latest runs below the runner root whose IDs begin
+// with start: the latest first, at most limit of them. It leaves out what cannot be
+// read. The operator may be running.
 func Latest(root, start string, limit int) []Ticket {
 	if strings.ContainsFunc(start, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef-", r) }) {
-		return nil // no ID begins so; and none of it is a pattern
+		return nil // no ID begins like this, and start must not be a pattern
 	}
 	began := map[string]time.Time{}
 	for _, dir := range runDirs(root, start) {

@@ -8,22 +8,22 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// specFile is the file of an object's directory with the spec of its last successful run.
-// It goes with the last of the object's runs.
+// specFile is the file in an object's directory with the spec of its last successful run.
+// It is removed together with the last of the object's runs.
 const specFile = "spec.json"
 
 // keptSpec is the content of spec.json.
 type keptSpec struct {
 	UID string
-	// AsOf is the last run that was on record when the file was written, the successful one
-	// or one after it. Where another process, on another disk, has made runs since,
-	// another one is on record.
+	// AsOf is the ID of the run that was the object's last when the file was written: the
+	// successful one or a later one. If another process with another disk has executed runs
+	// since, the status records another last run, and the file does not count.
 	AsOf string
 	Spec json.RawMessage
 }
 
-// KeepSpec keeps the spec of an object, with which run has succeeded. One that has more than
-// [noteLimit] bytes is not kept.
+// KeepSpec stores the spec of an object with which run has succeeded. It does not store a spec of
+// more than [noteLimit] bytes.
 func (s *Store) KeepSpec(uid, run string, spec json.RawMessage) error {
 	data, err := json.Marshal(keptSpec{UID: uid, AsOf: run, Spec: spec})
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Store) KeepSpec(uid, run string, spec json.RawMessage) error {
 	return nil
 }
 
-// Spec is the spec of the last successful run of an object of which last is the last run;
-// nil if it is not known for sure.
+// Spec returns the spec of an object's last successful run. last is the ID of the object's last
+// run. It is nil if the spec is not known for sure.
 func (s *Store) Spec(uid, last string) json.RawMessage {
 	data, err := plainfile.Read(filepath.Join(s.Object(uid), specFile), noteLimit)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Store) Spec(uid, last string) json.RawMessage {
 	return kept.Spec
 }
 
-// CarrySpec keeps what [Store.Spec] is for last, now that run follows it and leaves the
-// last success what it was.
+// CarrySpec makes what [Store.Spec] returns for last also the spec for run, a later run that
+// was not a success.
 func (s *Store) CarrySpec(uid, last, run string) error {
 	spec := s.Spec(uid, last)
 	if spec == nil {

@@ -1,8 +1,8 @@
-// Package runstore keeps the private data directories of runs on disk: where they
-// are, what they say of a run whose process is gone, and which of them stay.
+// Package runstore manages the private data directories of runs on disk: where they
+// are, what they say about a run whose process is gone, and which of them are kept.
 //
-// It knows disks, and no Kubernetes: an object is a UID and the parts of a path.
-// What it finds in a directory is input: a role can write there.
+// It does not know Kubernetes: an object is a UID and the parts of a path. It does
+// not trust what it finds in a directory, since a role can write there.
 package runstore
 
 import (
@@ -28,21 +28,21 @@ import (
 //	.runs/<uid>/<run ID>                          one per run
 //	<group>/<version>/<Kind>/<namespace>/<name>   link to an object's latest run
 //
-// The links are ansible-operator's documented paths. What decides about a
-// directory is the object's UID and the run's ID, never a name.
+// The links are ansible-operator's documented paths. Only the object's UID and the
+// run's ID decide about a directory, never a name.
 //
-// It knows the directories of finished runs, and removes those that are too many,
-// too old, or together too large. What it knows is measured once, at the end of a
-// run or when its object is first met, so that nothing is walked to decide.
-// Directories of runs in progress, or whose end is not in the status yet, are not
-// touched. Its methods may be called concurrently.
+// The store removes directories of ended runs that are too many, too old, or
+// together too large. It measures each directory once, at the end of the run or when
+// it first meets the object, so that decisions need no walk. It does not touch
+// directories of runs in progress, or of runs whose end is not in the status yet. Its
+// methods may be called concurrently.
 type Store struct {
 	root string
-	runs string // the directory with one for each object
+	runs string // the directory with a directory for each object
 	opts Options
 	log  logr.Logger
 	now  func() time.Time
-	// wake has a token while the total is to be looked at.
+	// wake has a token if the total size has to be checked.
 	wake chan struct{}
 
 	mu      sync.Mutex
@@ -51,22 +51,22 @@ type Store struct {
 	count   int
 }
 
-// Options are those of [New].
+// Options are the options of [New].
 type Options struct {
-	// Root is the runner root. It is created where it is missing.
+	// Root is the runner root. It is created if it is missing.
 	Root string
-	// MaxBytes bounds the finished runs of all objects; 0 keeps none, negative is no limit.
+	// MaxBytes limits the size of all ended runs together; 0 keeps none, negative is no limit.
 	MaxBytes int64
-	// Given are files of a run's directory that only the run needs. They are removed
+	// Given are files in a run's directory that only the run needs. They are removed
 	// after its end.
 	Given []string
-	// Metrics may be nil.
+	// Metrics records the number and size of the kept runs; it may be nil.
 	Metrics *metrics.Recorder
 }
 
 const runsDir = ".runs"
 
-// New refuses a root of which another user may have prepared a part.
+// New returns a store. It refuses a root if another user may have prepared a part of its path.
 func New(opts Options, log logr.Logger) (*Store, error) {
 	runs, err := Dir(opts.Root, runsDir)
 	if err != nil {
@@ -78,9 +78,9 @@ func New(opts Options, log logr.Logger) (*Store, error) {
 	}, nil
 }
 
-// Dir returns a directory below the runner root that is only for the operator's user. It
-// is created where it is missing, and refused where another user may have prepared a part
-// of its path.
+// Dir returns a directory below the runner root to which only the operator's user has access.
+// It creates the directory if it is missing, and refuses it if another user may have prepared
+// a part of its path.
 func Dir(runnerRoot, name string) (string, error) {
 	root, err := filepath.Abs(runnerRoot)
 	if err != nil {
@@ -93,7 +93,7 @@ func Dir(runnerRoot, name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
 	}
-	if err := checkOwners(dir); err != nil { // of what was made meanwhile
+	if err := checkOwners(dir); err != nil { // again, for what was made meanwhile
 		return "", err
 	}
 	info, err := os.Lstat(dir)
@@ -109,9 +109,9 @@ func Dir(runnerRoot, name string) (string, error) {
 	return dir, nil
 }
 
-// checkOwners refuses a path of which another user may have prepared a part:
-// below a directory in which everybody may create files, such as /tmp, each
-// part of the path must belong to us or to root, be it a directory or a link.
+// checkOwners refuses a path if another user may have prepared a part of it: below
+// a directory where all users may create files, such as /tmp, each part of the path,
+// directory or link, must belong to this process's user or to root.
 func checkOwners(path string) error {
 	exposed := false
 	for i := 1; i <= len(path); i++ {
@@ -121,7 +121,7 @@ func checkOwners(path string) error {
 		part := path[:i]
 		info, err := os.Lstat(part)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return nil // nothing is there to be prepared
+			return nil // nothing exists from here on
 		}
 		if err != nil {
 			return fmt.Errorf("runner root: %w", err)
@@ -138,7 +138,7 @@ func checkOwners(path string) error {
 	return nil
 }
 
-// Object is the directory of all runs of the object with this UID.
+// Object returns the directory of all runs of the object with this UID.
 func (s *Store) Object(uid string) string {
 	name := uid
 	if !runner.IsID(name) {
@@ -148,7 +148,7 @@ func (s *Store) Object(uid string) string {
 	return filepath.Join(s.runs, name)
 }
 
-// Dir is the directory of one run. What is not a run ID has none.
+// Dir returns the directory of one run. The error says that run is not a run ID.
 func (s *Store) Dir(uid, run string) (string, error) {
 	if !runner.IsID(run) {
 		return "", fmt.Errorf("%.40q is not a run ID", run)
@@ -156,9 +156,9 @@ func (s *Store) Dir(uid, run string) (string, error) {
 	return filepath.Join(s.Object(uid), run), nil
 }
 
-// Create makes room for a run and returns the path of its private data directory,
-// which does not exist yet. Until [Store.Finish] is called, nothing is removed of
-// it.
+// Create prepares a run and returns the path of its private data directory, which
+// does not exist yet. The store does not remove anything of it until [Store.Finish]
+// is called.
 func (s *Store) Create(uid, run string) (string, error) {
 	dir, err := s.Dir(uid, run)
 	if err != nil {
@@ -174,28 +174,28 @@ func (s *Store) Create(uid, run string) (string, error) {
 	return dir, nil
 }
 
-// Finish is called when the end of a run is in the status, or never will be. It keeps
-// the object's limits.
+// Finish must be called when the end of a run is in the status, or never will be. It
+// applies the object's retention.
 func (s *Store) Finish(uid, run string, keep Retention) {
 	if runner.IsID(run) {
 		s.finish(filepath.Base(s.Object(uid)), run, keep)
 	}
 }
 
-// Leave removes what there is of a run that goes on elsewhere, where all of it is received once more.
+// Leave removes the directory of a run that goes on elsewhere: the process that follows it next receives all of it again.
 func (s *Store) Leave(uid, run string) {
 	if runner.IsID(run) {
 		s.leave(filepath.Base(s.Object(uid)), run)
 	}
 }
 
-// Settled is called when no run of the object is in progress or unrecorded.
+// Settled must be called when no run of the object is in progress or unrecorded.
 func (s *Store) Settled(uid string, keep Retention) {
 	s.settled(filepath.Base(s.Object(uid)), keep)
 }
 
-// Link points the path of an object below the root, given by its parts, to one of
-// its runs. A path that cannot be had costs a log line, not the run.
+// Link makes ansible-operator's path for an object, given by its parts, a link to dir,
+// one of the object's runs. If that is not possible, it only logs that.
 func (s *Store) Link(dir string, object ...string) {
 	path := s.documented(object)
 	if path == "" {
@@ -206,7 +206,7 @@ func (s *Store) Link(dir string, object ...string) {
 	}
 }
 
-// documented is ansible-operator's path for an object; empty if its names do not
+// documented returns ansible-operator's path for an object; empty if its names do not
 // make a path.
 func (s *Store) documented(object []string) string {
 	path := s.root
@@ -243,7 +243,7 @@ func (s *Store) replaceLink(path, dir string) error {
 	if err := root.RemoveAll(tmp); err != nil {
 		return err
 	}
-	// A parent may go at the same time with the last of its objects.
+	// The parent may be removed at the same time, together with the last of its objects.
 	const tries = 3
 	for range tries {
 		if err = root.MkdirAll(parent, 0o700); err == nil {
@@ -256,7 +256,7 @@ func (s *Store) replaceLink(path, dir string) error {
 	return err
 }
 
-// Forget removes everything of an object that is gone: its runs, and the link to
+// Forget removes everything of an object that is gone: its runs and the link to one of
 // them.
 func (s *Store) Forget(uid string, object ...string) error {
 	dir := s.Object(uid)
@@ -264,11 +264,11 @@ func (s *Store) Forget(uid string, object ...string) error {
 		// Another object may have taken over the name, and the link with it.
 		if target, err := filepath.EvalSymlinks(path); err != nil || filepath.Dir(target) == dir {
 			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSymlink {
-				if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // two watches may do it
+				if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // two watches may remove it at once
 					return fmt.Errorf("remove the link of a deleted object: %w", err)
 				}
 				for dir := filepath.Dir(path); dir != s.root && os.Remove(dir) == nil; {
-					dir = filepath.Dir(dir) // which other objects have no need of
+					dir = filepath.Dir(dir) // parents that no other object needs
 				}
 			}
 		}

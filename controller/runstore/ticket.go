@@ -11,15 +11,15 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// TicketFile is the file of a run's private data directory that says what the
-// run was made for, as the JSON of a [Ticket]. An operator that finds the directory
-// of another one believes nothing else about it.
+// TicketFile is the file in a run's private data directory with the [Ticket] of the
+// run, as JSON. It is the only evidence about a directory that another operator process
+// has made.
 const TicketFile = "ticket.json"
 
-// Ticket is what the status does not say of a run in progress.
+// Ticket says what a run was made for.
 type Ticket struct {
 	Run string
-	// The object: its kind and name are for finding out whether it is gone.
+	// The object. Kind and name serve to find out whether it is gone.
 	Group, Version, Kind string
 	Namespace, Name      string
 	UID                  string
@@ -44,10 +44,10 @@ func readTicket(dir string) (Ticket, error) {
 	return t, nil
 }
 
-// Ticket is that of a run which a status says was begun for an object. The
-// status is no evidence: before anything is done to processes or files of the
-// run, this disk has to have its ticket, for the same object and generation.
-// The error wraps [runner.ErrNoRecord].
+// Ticket returns the ticket of a run that, by a status, was begun for an object. The
+// status is not evidence enough: before anything is done to processes or files of the
+// run, this disk must have a ticket for the same object and generation. If it does not,
+// the error wraps [runner.ErrNoRecord].
 func (s *Store) Ticket(uid string, lost status.Active) (Ticket, error) {
 	dir, err := s.Dir(uid, lost.ID)
 	if err != nil {
@@ -63,12 +63,12 @@ func (s *Store) Ticket(uid string, lost status.Active) (Ticket, error) {
 	return t, nil
 }
 
-// Tickets are those of the objects of a kind that have directories, one each.
+// Tickets returns one ticket for each object of a kind that has a directory.
 func (s *Store) Tickets(group, kind string) []Ticket {
 	var found []Ticket
 	objects, err := os.ReadDir(s.runs)
 	if err != nil {
-		return nil // there is nothing to remove that can be found
+		return nil // nothing to remove can be found
 	}
 	for _, object := range objects {
 		if !object.IsDir() {
@@ -82,7 +82,7 @@ func (s *Store) Tickets(group, kind string) []Ticket {
 	return found
 }
 
-// ticketIn is the ticket of any of the runs of an object.
+// ticketIn returns the ticket of any of the runs in an object's directory.
 func ticketIn(dir string) (Ticket, bool) {
 	runs, err := os.ReadDir(dir)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// mismatch says where have is not as want asks for; it is empty if it is. Fields
-// that want does not name may be anything, and one that is null is not there. Of a list of objects each that is
-// wanted has to be there, in any order; other lists have to be equal.
+// mismatch returns where have differs from what want asks for; empty if it does not. Fields
+// that want does not name may have any value; a field that is null in want must not exist. For a
+// list of objects, each wanted object has to be there, in any order; other lists have to be equal.
 func mismatch(want, have any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:

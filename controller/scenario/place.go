@@ -15,7 +15,7 @@ import (
 
 const anObject = "a path, an object, or a list of both"
 
-// scenarioKeys and stepKeys are the keys of a scenario and of a step, with what they take.
+// scenarioKeys and stepKeys return the keys of a scenario and of a step, with the values that they take.
 func scenarioKeys() map[string]string {
 	return map[string]string{"given": anObject, "steps": "a list of steps"}
 }
@@ -27,12 +27,12 @@ func stepKeys() map[string]string {
 	}
 }
 
-// explain says where data, which could not be decoded because of err, is wrong: with the
-// line, the key and what is expected of it.
+// explain returns an error about what is wrong in data, which could not be decoded because of
+// err. The error has the line, the key, and what is expected.
 func explain(path string, data []byte, err error) error {
 	var root yaml.Node
 	if why := yaml.Unmarshal(data, &root); why != nil {
-		return fmt.Errorf("%s: %w", path, why) // with the line
+		return fmt.Errorf("%s: %w", path, why) // its text has the line
 	}
 	if len(root.Content) == 0 {
 		return fmt.Errorf("%s: it is empty", path)
@@ -57,8 +57,8 @@ func explain(path string, data []byte, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// wrongKey is about the first key of the mapping that T does not have, or whose value it
-// does not take; the value of the key skip is not looked at.
+// wrongKey returns an error about the first key of the mapping that T does not have, or whose
+// value T does not take; nil if there is none. It does not check the value of the key skip.
 func wrongKey[T any](path string, mapping *yaml.Node, keys map[string]string, what, skip string) error {
 	if mapping.Kind != yaml.MappingNode {
 		return fmt.Errorf("%s:%d: %s is a mapping with the keys %s", path, mapping.Line, what, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))

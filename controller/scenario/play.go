@@ -26,24 +26,24 @@ const (
 	pollInterval = 100 * time.Millisecond
 	// againAnnotation asks for a run.
 	againAnnotation = "rolewright.dev/reconcile-at"
-	// cleanUpPatience is how long the namespace of a scenario is worked at.
+	// cleanUpPatience limits the deletion of a scenario's namespace.
 	cleanUpPatience = 10 * time.Second
-	// quietly is how long an expectation is waited for without a word.
+	// quietly is how long a step waits before it calls [Player.Waiting].
 	quietly = 10 * time.Second
 )
 
-// Player plays scenarios, several at a time if wanted. The operator has to run.
+// Player plays scenarios, also several at a time. The operator has to be running.
 type Player struct {
 	Client client.Client
-	// Apply applies an object, as soon as its kind is served, in the namespace if it
-	// names none and needs one. The object is then as the API server has it.
+	// Apply applies an object as soon as its kind is served. It uses namespace if the object
+	// needs a namespace and names none, and updates the object with the API server's answer.
 	Apply func(ctx context.Context, u *unstructured.Unstructured, namespace string) error
 	Runs  *Runs
-	// Watched tells whether the operator runs something for a kind, in whatever version a watch has it.
+	// Watched reports whether a watch has a kind, in any version.
 	Watched func(schema.GroupKind) bool
-	// Timeout is that of steps without their own.
+	// Timeout is the timeout of steps without their own.
 	Timeout time.Duration
-	// Waiting is told once of what has not come true for some seconds, if it is not nil.
+	// Waiting is called once if an expectation is not met after some seconds; it may be nil.
 	Waiting func(object, why string)
 }
 
@@ -61,12 +61,12 @@ type StepResult struct {
 	Err  error
 }
 
-// Failed tells whether a step did not end as expected.
+// Failed reports whether a step did not end as expected.
 func (r Result) Failed() bool {
 	return slices.ContainsFunc(r.Steps, func(s StepResult) bool { return s.Err != nil })
 }
 
-// Play plays the steps up to the first that fails.
+// Play plays the steps of a scenario, up to the first that fails.
 func (p *Player) Play(ctx context.Context, s Scenario) Result {
 	began := time.Now()
 	result := Result{Path: s.Path}
@@ -84,7 +84,7 @@ func (p *Player) Play(ctx context.Context, s Scenario) Result {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpPatience)
 		defer cancel()
-		_ = p.Client.Delete(ctx, namespace) // it was made for the scenario; its name says so
+		_ = p.Client.Delete(ctx, namespace) // if that fails, its name tells what it was for
 	}()
 	if len(s.Given.All) > 0 && !step("given", func() error { return p.give(ctx, s.Given, namespace.Name) }) {
 		return result
@@ -153,13 +153,13 @@ func (p *Player) watched(u *unstructured.Unstructured) bool {
 	return p.Watched(u.GroupVersionKind().GroupKind())
 }
 
-// apply applies an object, and waits for its runs if it is watched. An object that is there as it is applied
-// is asked for a run: those of earlier steps say nothing of this one.
+// apply applies an object, and waits for its runs if it is watched. If the object does not change by that, apply
+// asks for a run, since the runs of earlier steps prove nothing about this one.
 func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructured, namespace string) error {
 	u, began := want.DeepCopy(), time.Now()
 	watched, was := p.watched(u), in(u, namespace)
 	if watched {
-		_ = p.Client.Get(ctx, client.ObjectKeyFromObject(was), was) // what cannot be read has no UID
+		_ = p.Client.Get(ctx, client.ObjectKeyFromObject(was), was) // an object that cannot be read has no UID
 	}
 	if err := p.Apply(ctx, u, namespace); err != nil {
 		return fmt.Errorf("apply %s: %w", name(u), err)
@@ -170,7 +170,7 @@ func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructu
 	if was.GetUID() == u.GetUID() && was.GetGeneration() == u.GetGeneration() {
 		switch paused := controller.Summarize(u, time.Now()).Next == "paused"; {
 		case paused && s.Fails == "" && s.Message == "" && s.Changed == nil:
-			return nil // no run can come, and none is wanted
+			return nil // no run can start, and none is wanted
 		case paused:
 			return fmt.Errorf("%s: it is paused: no run comes", name(u))
 		}
@@ -184,7 +184,7 @@ func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructu
 	return nil
 }
 
-// runs waits for the run that the object as applied has to have since then, and for a second one.
+// runs waits for a run of the applied object that began after since, and for a second run.
 func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured, since time.Time) error {
 	of := object{u.GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(u)}
 	first, err := p.Runs.await(ctx, of, func(r run) bool {
@@ -215,7 +215,7 @@ func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured,
 	return nil
 }
 
-// ended says why a run did not end as the step wants.
+// ended returns an error if a run did not end as the step wants.
 func ended(r run, s Step) error {
 	switch {
 	case s.Fails == "" && r.Result != status.Succeeded:
@@ -234,8 +234,8 @@ func ended(r run, s Step) error {
 	return nil
 }
 
-// playControllers keeps the status of the objects as it is given, until ctx is done. Then the
-// channel has what has hindered it at last, nil if nothing has.
+// playControllers keeps the status of the objects as given until ctx is done. Then it sends on the
+// channel the last errors that prevented this; nil if there are none.
 func (p *Player) playControllers(ctx context.Context, objects Objects, namespace string) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -260,7 +260,8 @@ func (p *Player) playControllers(ctx context.Context, objects Objects, namespace
 	return ended
 }
 
-// setStatus gives an object the status that is wanted, of its present generation. The error is NotFound while it does not exist.
+// setStatus sets the wanted status of an object, for its current generation. The error is a NotFound if the object does
+// not exist.
 func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured) error {
 	have := &unstructured.Unstructured{}
 	have.SetGroupVersionKind(want.GroupVersionKind())
@@ -284,7 +285,7 @@ func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured)
 // askAgain asks for a run of an object.
 func (p *Player) askAgain(ctx context.Context, u *unstructured.Unstructured) error {
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}}) // texts
+	data, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}}) // strings can always be encoded
 	return p.Client.Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, data))
 }
 
@@ -305,7 +306,7 @@ func (p *Player) expect(ctx context.Context, want *unstructured.Unstructured) er
 			return "it does not exist"
 		}
 		fields := want.DeepCopy()
-		unstructured.RemoveNestedField(fields.Object, "metadata", "namespace") // it was found in it
+		unstructured.RemoveNestedField(fields.Object, "metadata", "namespace") // the namespace is right, and may have been filled in
 		return strings.TrimPrefix(mismatch(fields.Object, have.Object, ""), ".")
 	})
 }
@@ -320,7 +321,7 @@ func (p *Player) absent(ctx context.Context, u *unstructured.Unstructured) error
 	})
 }
 
-// until waits until look has nothing to say of the object as it is, nil if there is none.
+// until waits until look returns an empty text for the current object. look gets nil if the object does not exist.
 func (p *Player) until(ctx context.Context, u *unstructured.Unstructured, look func(*unstructured.Unstructured) string) error {
 	key := client.ObjectKeyFromObject(u)
 	why := "it could not be read"
@@ -352,7 +353,7 @@ func (p *Player) until(ctx context.Context, u *unstructured.Unstructured, look f
 	}
 }
 
-// in is a copy of the object, in the namespace if it names none.
+// in returns a copy of the object, in namespace if the object names none.
 func in(u *unstructured.Unstructured, namespace string) *unstructured.Unstructured {
 	u = u.DeepCopy()
 	if u.GetNamespace() == "" {

@@ -13,11 +13,11 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// maxNames is how many changed tasks of a run are named.
+// maxNames is how many changed tasks of a run are remembered.
 const maxNames = 20
 
-// Runs are those that have ended. Its method Follow is for [controller.Options].
-// Safe for concurrent use.
+// Runs are the runs that have ended. The method Follow is for [controller.Options].
+// Runs is safe for concurrent use.
 type Runs struct {
 	mu    sync.Mutex
 	ended map[object][]run
@@ -25,7 +25,7 @@ type Runs struct {
 }
 
 type object struct {
-	kind schema.GroupKind // the watch that runs it may be of another version
+	kind schema.GroupKind // without the version, since the watch may have another one
 	key  types.NamespacedName
 }
 
@@ -34,12 +34,12 @@ type run struct {
 	changed []string // names of tasks
 }
 
-// NewRuns returns one without runs.
+// NewRuns returns Runs without runs.
 func NewRuns() *Runs {
 	return &Runs{ended: map[object][]run{}, more: make(chan struct{})}
 }
 
-// Follow notes the end of a run.
+// Follow returns a follower that notes the end of a run.
 func (r *Runs) Follow(gvk schema.GroupVersionKind, key types.NamespacedName, _ string) controller.Follower {
 	return &follower{runs: r, of: object{gvk.GroupKind(), key}}
 }
@@ -50,7 +50,7 @@ type follower struct {
 	changed []string
 }
 
-// Event notes the name of a task that has changed something.
+// Event notes the name of a task that changed something.
 func (f *follower) Event(e jobevent.Event) {
 	if e.Kind == jobevent.RunnerOK && e.Changed() && len(f.changed) < maxNames {
 		f.changed = append(f.changed, text.Uncoloured(e.Data.Task))
@@ -66,7 +66,7 @@ func (f *follower) End(ended status.Run) {
 	f.runs.more = make(chan struct{})
 }
 
-// await waits for a run of the object that is as wanted, and returns the first.
+// await waits until a run of the object is as wanted, and returns the first such run.
 func (r *Runs) await(ctx context.Context, of object, wanted func(run) bool) (run, error) {
 	for seen := 0; ; {
 		r.mu.Lock()

@@ -1,5 +1,5 @@
 // Package scenario reads and plays the scenarios of rolewright test: objects that
-// are applied, and what is expected of the runs and of the cluster then.
+// are applied, and what is then expected of the runs and of the cluster.
 package scenario
 
 import (
@@ -22,56 +22,56 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Scenario is a file with steps. It is played in a namespace of its own.
+// Scenario is a file with steps. It is played in a separate namespace.
 type Scenario struct {
-	// Path is that of the file.
+	// Path is the path of the file.
 	Path string `json:"-"`
-	// Given are objects that are there before the first step, with their status where
-	// they have one.
+	// Given are objects that exist before the first step, with their status if they
+	// have one.
 	Given Objects `json:"given,omitempty"`
 	Steps []Step  `json:"steps"`
 }
 
-// Step applies or deletes objects, and says what is expected of it. Objects
-// without a namespace are in that of the scenario.
+// Step applies or deletes objects, and says what is expected then. Objects without
+// a namespace are in the scenario's namespace.
 type Step struct {
 	Name string `json:"name,omitempty"`
-	// Apply are applied; the runs of those that are watched have to succeed.
+	// Apply are objects to apply. The runs of those that are watched have to succeed.
 	Apply Objects `json:"apply,omitempty"`
-	// Delete are deleted, and have to be gone at the end.
+	// Delete are objects to delete. They have to be gone at the end.
 	Delete Objects `json:"delete,omitempty"`
 
-	// Status are objects of which the step sets the status as soon as they exist, as
-	// the controllers would that the API server lacks: a Deployment that has become
-	// available, for instance.
+	// Status are objects whose status the step sets as soon as they exist, in place of
+	// controllers that do not run: for example, of a Deployment that has become
+	// available.
 	Status Objects `json:"status,omitempty"`
 
-	// Fails is the reason with which the run has to fail, such as TaskFailed, and
-	// Message a text that is in its message.
+	// Fails is the reason with which the run has to fail, such as TaskFailed. Message is
+	// a text that the run's message has to contain.
 	Fails   string `json:"fails,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Changed is how many tasks of the run have to change something.
 	Changed *int64 `json:"changed,omitempty"`
-	// Idempotent is false where a second run may change something.
+	// Idempotent is false if a second run may change something.
 	Idempotent *bool `json:"idempotent,omitempty"`
 
-	// Expect are objects as they have to become: fields that are not named may be
-	// anything, and a list of objects may have more.
+	// Expect are objects as they have to become. Fields that are not named may have any
+	// value, and a list of objects may have further elements.
 	Expect Objects `json:"expect,omitempty"`
-	// Absent are objects that must not exist, or not any more.
+	// Absent are objects that must not exist, or no longer exist.
 	Absent Objects `json:"absent,omitempty"`
 	// Timeout is how long the step may take.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Objects are written as an object, as the path of a file with objects, relative
-// to the scenario, or as a list of both.
+// Objects are written as an object, as the path of a file with objects (relative to
+// the scenario), or as a list of both.
 type Objects struct {
 	All   []*unstructured.Unstructured
 	paths []string
 }
 
-// UnmarshalJSON reads one of the forms.
+// UnmarshalJSON reads any of these forms.
 func (o *Objects) UnmarshalJSON(data []byte) error {
 	var list []json.RawMessage
 	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] != '[' {
@@ -97,7 +97,7 @@ func (o *Objects) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Read reads a scenario with the files that it names. The error names the file
+// Read reads a scenario and the files that it names. The error names the file
 // and the step, or the line and the key.
 func Read(path string) (Scenario, error) {
 	s := Scenario{Path: path}
@@ -122,8 +122,8 @@ func Read(path string) (Scenario, error) {
 	return s, nil
 }
 
-// OfSample is the scenario for a file with objects: they become Ready, a second
-// run changes nothing, and they can be deleted.
+// OfSample returns the scenario for a file with objects: they are applied, their runs
+// succeed, a second run changes nothing, and they can be deleted.
 func OfSample(path string) (Scenario, error) {
 	sample := Objects{paths: []string{filepath.Base(path)}}
 	if err := sample.resolve(path); err != nil {
@@ -196,8 +196,8 @@ func (o *Objects) resolve(scenario string) error {
 	return nil
 }
 
-// Decode reads the objects of a file. Documents that no API server takes are left
-// out: empty ones, and kustomizations.
+// Decode reads the objects of a file. It leaves out documents that no API server
+// accepts: empty ones and kustomizations.
 func Decode(r io.Reader) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for documents := utilyaml.NewYAMLOrJSONDecoder(r, 4096); ; {
@@ -218,7 +218,7 @@ func Decode(r io.Reader) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// head is the beginning of an object, for messages.
+// head returns the beginning of an object's JSON, for messages.
 func head(u *unstructured.Unstructured) string {
 	const most = 80
 	data, err := json.Marshal(u.Object)

@@ -3,7 +3,7 @@ package status
 // Drifted is the condition of an object whose last run was a check.
 const Drifted = "Drifted"
 
-// ModeCheck is [Run.Mode] of a run that changes nothing.
+// ModeCheck is the [Run.Mode] of a run that changes nothing.
 const ModeCheck = "check"
 
 // Reasons of the conditions that a check sets.
@@ -13,7 +13,7 @@ const (
 	reasonChecked = "CheckMode"
 )
 
-// MaxDrift is how long the text of [Run.Drift] is at most, in bytes.
+// MaxDrift is the largest length of [Run.Drift], in bytes.
 const MaxDrift = 2 << 10
 
 const (
@@ -21,8 +21,8 @@ const (
 	messageChecked = "Runs are checks: nothing is applied"
 )
 
-// concludeCheck leaves the conditions as the last run left them that was applied, and
-// says what such a run would change.
+// concludeCheck keeps the conditions of the last applying run, and adds what an applying
+// run would change now.
 func concludeCheck(c *conditions, r Run) {
 	switch {
 	case r.Result == Interrupted:
@@ -42,7 +42,7 @@ func concludeCheck(c *conditions, r Run) {
 	}
 }
 
-// remove takes one of the added conditions away that says nothing any more.
+// remove removes one of the added conditions, if this package wrote it.
 func (c *conditions) remove(kind string) {
 	if i, old := c.find(kind); i >= 0 && ours(old) {
 		c.list = append(append([]any(nil), c.list[:i]...), c.list[i+1:]...)

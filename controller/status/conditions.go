@@ -7,7 +7,7 @@ import (
 )
 
 // Condition types. The first three are ansible-operator's, with its statuses,
-// reasons and messages; the others follow kstatus.
+// reasons and messages; the next three follow kstatus.
 const (
 	Running    = "Running"
 	Successful = "Successful"
@@ -17,7 +17,7 @@ const (
 	Reconciling = "Reconciling"
 	Stalled     = "Stalled"
 
-	// Looping is the condition of an object that is run again and again because others
+	// Looping is the condition of an object that runs again and again because others
 	// change what its runs do.
 	Looping = "Looping"
 )
@@ -34,7 +34,7 @@ const (
 	reasonFailed     = "Failed"
 )
 
-// Reasons of the added conditions that are not a verdict's.
+// Reasons of the added conditions that do not come from a verdict.
 const (
 	reasonInProgress  = "RunInProgress"
 	reasonRetrying    = "RetryScheduled"
@@ -48,8 +48,8 @@ const (
 	reasonNoFinalizer = "FinalizerRefused"
 )
 
-// conditions is status.conditions as it was read: any element may be anything,
-// and what is not a condition of ours is carried along untouched.
+// conditions is status.conditions. An element that was read may be anything; those
+// that are not our conditions stay as they are.
 type conditions struct {
 	list       []any
 	generation int64
@@ -70,9 +70,10 @@ func (c *conditions) find(kind string) (int, map[string]any) {
 	return -1, nil
 }
 
-// set puts one of ansible-operator's conditions by its rule: the same status and
-// reason change nothing, unless always; otherwise the condition is replaced
-// and moves to the end, and keeps its transition time if its status is equal.
+// set sets one of ansible-operator's conditions by ansible-operator's rule: if status
+// and reason are the same, nothing changes, unless always is true. Otherwise the
+// condition is replaced and moves to the end; it keeps its transition time if its
+// status is the same.
 func (c *conditions) set(kind, value, reason, message string, result map[string]any, always bool) {
 	i, old := c.find(kind)
 	if i >= 0 && !always && old["status"] == value && old["reason"] == reason {
@@ -94,8 +95,8 @@ func (c *conditions) set(kind, value, reason, message string, result map[string]
 	c.list = append(c.list, next)
 }
 
-// add puts one of the added conditions, in place, and steps back where
-// another client writes a condition of that type.
+// add sets one of the added conditions, in place. If another client writes a condition
+// of that type, it does nothing.
 func (c *conditions) add(kind, value, reason, message string) {
 	next := map[string]any{
 		"type": kind, "status": value, "reason": reason, "message": message,
@@ -117,8 +118,8 @@ func (c *conditions) add(kind, value, reason, message string) {
 	c.list = list
 }
 
-// ours tells whether a Ready, Reconciling, Stalled, Drifted or Looping condition was written by
-// this package: by its reason, the one mark that every CRD schema keeps.
+// ours reports whether this package wrote a Ready, Reconciling, Stalled, Drifted or Looping
+// condition. It judges by the reason, the only mark that every CRD schema keeps.
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
@@ -129,9 +130,9 @@ func ours(cond map[string]any) bool {
 	return verdictReasons()[reason]
 }
 
-// verdictReasons are the reasons that a Ready or Stalled condition takes over
-// from a run's verdict. They are the words of runner.Reason, which this leaf
-// does not import, and of the ends that are not a verdict.
+// verdictReasons returns the reasons that a Ready or Stalled condition takes from a
+// run: those of runner.Reason, which this leaf does not import, and those of runs
+// without a verdict.
 func verdictReasons() map[string]bool {
 	return map[string]bool{
 		"TaskFailed": true, "ItemFailed": true, "HandlerFailed": true, "ConditionFailed": true,
@@ -144,8 +145,8 @@ func verdictReasons() map[string]bool {
 	}
 }
 
-// generationOf is the generation that our condition Ready in a status is about, by that of the
-// status where the schema keeps none in conditions.
+// generationOf returns the generation that our condition ready is about. If the schema drops it from
+// conditions, it is the observed generation of the status.
 func generationOf(ready, st map[string]any) int64 {
 	return cmp.Or(integer(ready["observedGeneration"]), integer(st["observedGeneration"]))
 }
@@ -160,7 +161,7 @@ func isOurType(cond map[string]any) bool {
 	return false
 }
 
-// IsOwn is true for a status in which nothing stands but what this package writes.
+// IsOwn reports whether a status has only what this package writes.
 func IsOwn(st map[string]any) bool {
 	met := map[any]bool{}
 	list, isList := st["conditions"].([]any)
@@ -188,7 +189,7 @@ func (c *conditions) write(st map[string]any) {
 	}
 }
 
-// held is what a status says of a run that is held back, or of an object that does not get its finalizer; nil if it says neither.
+// held returns what a status says about a held run, or an object that cannot get its finalizer; nil if it says neither.
 func held(st map[string]any) *Held {
 	_, c := readConditions(st, 0, time.Time{}).find(Reconciling)
 	if c["status"] != "True" || c["reason"] != reasonPaused && c["reason"] != reasonWindow && c["reason"] != reasonNoFinalizer {
@@ -208,8 +209,8 @@ func held(st map[string]any) *Held {
 	return &Held{}
 }
 
-// ended is how the last run has ended by ansible-operator's condition Running, and of which
-// generation it was by our condition Ready; 0 if that does not say it. ansible-operator leaves
+// ended returns how the last run ended, by ansible-operator's condition Running, and its
+// generation, by our condition Ready; 0 if that does not say it. ansible-operator leaves
 // the reason Running after a failure.
 func ended(st map[string]any) (result Result, generation int64) {
 	c := readConditions(st, 0, time.Time{})
@@ -230,7 +231,7 @@ func ended(st map[string]any) (result Result, generation int64) {
 	return result, generation
 }
 
-// IsStalled tells whether the status of an object says that a failed run is not repeated.
+// IsStalled reports whether the status of an object says that a failed run is not repeated.
 func IsStalled(object map[string]any) bool {
 	_, c := readConditions(mapAt(object, "status"), 0, time.Time{}).find(Stalled)
 	return c["status"] == "True"

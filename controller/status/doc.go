@@ -3,8 +3,8 @@
 // the kstatus conditions Ready, Reconciling and Stalled, and the summary under
 // status.ansible.
 //
-// Everything here is pure: a function takes a status, as it was read, and
-// returns the status as it should be; it never changes its argument, and what
-// it does not own comes back as it was. The caller writes the difference.
-// The package knows neither clients nor runs; it is a leaf.
+// All functions are pure: they take the status that was read and return the new
+// status. They never change their arguments, and keep what the package does not
+// own. The caller writes the difference. The package knows neither clients nor
+// runs; it is a leaf.
 package status

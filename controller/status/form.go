@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// form is what the text of a field has to be.
+// form is a form that the text of a field must have.
 type form interface{ MatchString(text string) bool }
 
-// line is one to so many characters, of which none controls a terminal. As a regular expression it took nine megabytes, in
-// each process of a run.
+// line is the form of one to so many characters without control characters. It is not a regular expression, since that took
+// nine megabytes in each process of a run.
 type line int
 
 // MatchString implements form.

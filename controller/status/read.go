@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxDependents is how many resources an object is recorded to own objects of.
+// maxDependents is the largest number of recorded resources of dependents.
 const maxDependents = 100
 
 // Parts of status.ansible that are read back.
@@ -24,45 +24,44 @@ const (
 	partHandled    = "lastHandledReconcileAt"
 )
 
-// Record is what a status says of the runs of its object. Everybody who may
-// write the status may have written it: every field has one of the forms that
-// this package writes, and a bounded size, and is true only as far as other
-// evidence agrees.
+// Record is what a status says about the runs of its object. Anyone who may write
+// the status may have written it: every field has a form that this package writes,
+// and a limited size, but is true only as far as other evidence agrees.
 type Record struct {
-	// Last is the run that ended last, with the request that was handled last; nil
+	// Last is the last run that ended, with the request that was last handled; nil
 	// if there is none.
 	Last *Run `json:",omitzero"`
-	// Active is the run that was recorded as begun and not as ended; nil if
-	// there is none.
+	// Active is the run that is recorded as begun but not as ended; nil if there
+	// is none.
 	Active *Active `json:",omitzero"`
-	// Dependents are the resources of which the object owned objects after its
+	// Dependents are the resources of the objects that the object owned after its
 	// last run, at most [maxDependents].
 	Dependents []schema.GroupVersionResource `json:",omitzero"`
-	// Ended is how the last run has ended by the conditions, if the status does not record
-	// it: the schema has dropped that, or ansible-operator has made the run. It is empty if
-	// there was none, or none that went to its end.
+	// Ended is how the last run ended, by the conditions. It is set only if Last is nil: the
+	// schema has dropped the record, or ansible-operator made the run. It is empty if there
+	// was no run, or none that went to its end.
 	Ended Result `json:",omitzero"`
 	// EndedGeneration is the generation of that run; 0 if that is not known.
 	EndedGeneration int64 `json:",omitzero"`
-	// Held is what the conditions say of a run that is held back; nil if they say nothing of one.
+	// Held is what the conditions say about a held run; nil for nothing.
 	Held *Held `json:",omitzero"`
-	// NotWatched is true if warnings say what cannot be watched.
+	// NotWatched is true if there are warnings about what cannot be watched.
 	NotWatched bool `json:",omitzero"`
-	// Rejected names the parts of status.ansible that are there, and are not as
-	// this package writes them. They are taken for absent.
+	// Rejected names the parts of status.ansible that do not have the form that
+	// this package writes. They are treated as absent.
 	Rejected []string `json:",omitzero"`
 }
 
-// Held is a run that is held back, for its cause and the generation of the object; until a maintenance window opens, in Unix time,
-// or, with 0, by a pause. It is zero where the conditions say no more than that something is held back.
+// Held is a run that is held back, with its cause and the object's generation. Until is the Unix time at which a maintenance
+// window opens; 0 if a pause holds the run back. Held is zero if the conditions do not say what is held back.
 type Held struct {
 	Cause      string `json:",omitzero"`
 	Generation int64  `json:",omitzero"`
 	Until      int64  `json:",omitzero"`
 }
 
-// Read reads the record in a status. It is the only reader: nothing else of
-// status.ansible is looked at.
+// Read reads the record in a status. Nothing else reads status.ansible to decide about
+// runs.
 func Read(st map[string]any) Record {
 	var r Record
 	ansible := mapAt(st, "ansible")
@@ -102,8 +101,8 @@ func Read(st map[string]any) Record {
 	return r
 }
 
-// Pack is the record as a text that [Unpack] reads, of bounded size. It is empty for a record that cannot be
-// packed: the forms of its fields rule that out.
+// Pack encodes the record as a text of limited size, for [Unpack]. The text is empty if the record cannot be
+// encoded, which the forms of its fields rule out.
 func (r Record) Pack() string {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -112,8 +111,8 @@ func (r Record) Pack() string {
 	return string(text)
 }
 
-// Unpack reads what [Record.Pack] has written, and nothing else: what an object's author may have
-// written is for [Read]. Any other text is an empty record.
+// Unpack decodes a text of [Record.Pack]; any other text gives an empty record. It does not check forms:
+// use [Read] for what others may have written.
 func Unpack(text string) Record {
 	var r Record
 	if json.Unmarshal([]byte(text), &r) != nil {
@@ -122,7 +121,7 @@ func Unpack(text string) Record {
 	return r
 }
 
-// editable is a copy of a status without what Read rejects.
+// editable returns a copy of a status without the parts that Read rejects.
 func editable(st map[string]any) map[string]any {
 	out := clone(st)
 	for _, part := range Read(out).Rejected {
@@ -131,13 +130,13 @@ func editable(st map[string]any) map[string]any {
 	return out
 }
 
-// Forms of texts for people.
+// Forms of texts that people read.
 const (
 	triggerForm line = 256
 	forForm     line = 512
 )
 
-// Forms of fields. Those of texts bound their length, too.
+// Forms of fields. They also limit the length.
 var (
 	uuidForm        = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
@@ -150,18 +149,18 @@ var (
 
 const (
 	maxAttempts = 1_000_000
-	// maxRequeue is the longest period, too: ten years.
+	// maxRequeue is ten years, like the longest period.
 	maxRequeue = 10 * 365 * 24 * time.Hour
 )
 
-// MaxToken is how many characters a request for a run has at most.
+// MaxToken is the largest number of characters in a request for a run.
 const MaxToken = 64
 
-// IsToken tells whether s can name a request for a run.
+// IsToken reports whether s can name a request for a run.
 func IsToken(s string) bool { return tokenForm.MatchString(s) }
 
-// fields reads the fields of a run, and remembers whether one was not as it
-// should be.
+// fields reads the fields of a run. bad is true once a field did not have its
+// form.
 type fields struct {
 	m   map[string]any
 	bad bool
@@ -176,7 +175,7 @@ func (f *fields) text(field string, form form) string {
 	return s
 }
 
-// optional is text of a field that may be missing.
+// optional is text for a field that may be missing.
 func (f *fields) optional(field string, form form) string {
 	if _, there := f.m[field]; !there {
 		return ""
@@ -245,14 +244,14 @@ func readRun(v any) (Run, bool) {
 	return r, true
 }
 
-// MaxReferences is how many objects that a command has named are recorded.
+// MaxReferences is the largest number of recorded references that a command has reported.
 const MaxReferences = 100
 
-// referenceForm is that of a recorded reference: apiVersion, kind, namespace and name, of which
-// the namespace may be empty.
+// referenceForm is the form of a recorded reference: apiVersion, kind, namespace and name. The
+// namespace may be empty.
 var referenceForm = regexp.MustCompile(`^[-a-z0-9./]{1,320} [A-Za-z0-9]{1,63} [-a-z0-9]{0,63}/[!-.0-~]{1,253}$`)
 
-// Reference is how a reference is recorded; empty if it cannot be.
+// Reference returns the recorded form of a reference; empty if it cannot be recorded.
 func Reference(apiVersion, kind, namespace, name string) string {
 	if text := apiVersion + " " + kind + " " + namespace + "/" + name; referenceForm.MatchString(text) {
 		return text
@@ -275,7 +274,7 @@ func readReferences(v any) (refs []string, ok bool) {
 	return refs, true
 }
 
-// Forms of a wait. What it waits for is text, of which package waitfor makes sense.
+// Forms of a wait. Package waitfor interprets the text of the goal.
 var (
 	apiVersionForm = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?v[a-z0-9]{1,62}$`)
 	kindForm       = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
@@ -283,7 +282,7 @@ var (
 	nameForm       = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.:]{0,252}$`)
 )
 
-// readWait reads a wait that anyone may have written.
+// readWait reads a wait, which anyone may have written.
 func readWait(v any) (Wait, bool) {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -301,7 +300,7 @@ func readWait(v any) (Wait, bool) {
 	return w, !f.bad
 }
 
-// Check says what is wrong with a wait that a run asks for.
+// Check returns an error about what is wrong with a wait that a run asks for.
 func (w Wait) Check() error {
 	for _, field := range []struct {
 		name, text string
@@ -349,8 +348,8 @@ func readDependents(v any) ([]schema.GroupVersionResource, bool) {
 	return resources, true
 }
 
-// readResource reads resource.version.group, as an API server names them: the
-// group of the core is empty.
+// readResource reads resource.version.group, in the API server's forms. The core
+// group is empty.
 func readResource(v any) (gvr schema.GroupVersionResource, ok bool) {
 	const longest = 63 + 1 + 63 + 1 + 253
 	s, _ := v.(string)

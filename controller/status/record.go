@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Result is how a run ended, as recorded.
+// Result is how a run ended.
 type Result string
 
-// The recorded ends of a run.
+// The results of a run.
 const (
 	Succeeded   Result = "Succeeded"
 	Failed      Result = "Failed"
 	Interrupted Result = "Interrupted"
 )
 
-// ReasonExhausted is why a failed run is the last one: no attempt is left.
+// ReasonExhausted is the reason why a failed run is not retried: no attempt is left.
 const ReasonExhausted = "RetriesExhausted"
 
-// ReasonLoop is why an object is looping: others change back what its runs do.
+// ReasonLoop is the reason of a looping object: others change back what its runs do.
 const ReasonLoop = "TriggeredByOwnEffects"
 
 // Reasons of a run that did not take place, or not to its end.
@@ -51,109 +51,109 @@ const (
 	ReasonArtifactsTooLarge = "ArtifactsTooLarge"
 )
 
-// Run is the record of one finished run: status.ansible.lastRun.
+// Run is the record of one ended run: status.ansible.lastRun.
 type Run struct {
 	// ID is the run's identifier and the name of its artifacts: a UUID.
 	ID string `json:",omitzero"`
-	// Cause says why it ran: created, changed, content, period, …, and Trigger what has
-	// caused it, at most [MaxTrigger] bytes; empty where there is no more to say.
+	// Cause says why the run started: created, changed, content, period, …. Trigger says what
+	// caused it, in at most [MaxTrigger] bytes; empty if there is no more to say.
 	Cause, Trigger string `json:",omitzero"`
-	// Mode is [ModeCheck] for a check, and empty for a run that was applied. Drifted is
-	// true for a check that succeeded and would have changed something; Drift says what,
-	// in at most [MaxDrift] bytes, and is not read back.
+	// Mode is [ModeCheck] for a check, and empty for an applying run. Drifted is true for
+	// a successful check that would have changed something. Drift says what, in at most
+	// [MaxDrift] bytes, and is not read back.
 	Mode    string `json:",omitzero"`
 	Drifted bool   `json:",omitzero"`
 	Drift   string `json:",omitzero"`
-	// Generation is the object's generation that it ran for.
+	// Generation is the object's generation for which the run was made.
 	Generation int64 `json:",omitzero"`
-	// Fingerprint identifies its inputs. Inputs is what is kept of each of them, as package
-	// fingerprint packs it, for saying later which have changed; empty where that is not known.
+	// Fingerprint identifies the run's inputs. Inputs has them as package fingerprint packs them, to
+	// say later which have changed; empty if they are not known.
 	Fingerprint, Inputs string `json:",omitzero"`
-	// Started and Finished enclose it; microseconds are kept.
+	// Started and Finished are the run's start and end, with microseconds.
 	Started, Finished time.Time `json:",omitzero"`
 	Result            Result    `json:",omitzero"`
-	// Reason and Message are the verdict's. The message is empty on success, and
+	// Reason and Message are those of the verdict. The message is empty on success, and
 	// is not read back.
 	Reason, Message string `json:",omitzero"`
-	// Permanent is true where the same inputs cannot succeed (recorded for [Run.RefusesInput] only).
+	// Permanent is true if the same inputs cannot succeed. It is recorded only for [Run.RefusesInput].
 	Permanent bool   `json:",omitzero"`
 	Counts    Counts `json:",omitzero"`
-	// Executor says how the run was made, and Modules counts its modules by how they
-	// were executed: forked, or why not. Both are empty for a run that did not take
-	// place.
+	// Executor says how the run was executed. Modules counts its modules by how they were
+	// executed: forked, or why not. Both are empty for a run that did not take place.
 	Executor string           `json:",omitzero"`
 	Modules  map[string]int64 `json:",omitzero"`
-	// FailedTask is the task that decided a failure; nil where there is none.
+	// FailedTask is the task that decided a failure; nil if there is none.
 	FailedTask *Task `json:",omitzero"`
-	// RequeueAfter is the wish of the run for the time until the next one; 0 if none.
+	// RequeueAfter is the time until the next run that the run asked for; 0 if it asked for none.
 	RequeueAfter time.Duration `json:",omitzero"`
 	// Handled is the value of the annotation reconcile-at when the run began
 	// (status.ansible.lastHandledReconcileAt); empty if there was none.
 	Handled string `json:",omitzero"`
-	// Wait is what the object waits for, where the run has parked it; nil where it has
-	// not. Only a run that succeeded has one.
+	// Wait is what the object waits for if the run has parked it; else nil. Only a
+	// successful run has one.
 	Wait *Wait `json:",omitzero"`
-	// Pruned counts the objects that were removed because the run has not touched them; it
-	// is not read back.
+	// Pruned is the number of objects that were removed because the run did not touch them;
+	// it is not read back.
 	Pruned int64 `json:",omitzero"`
-	// Attempts counts the consecutive runs that failed, this one included.
+	// Attempts is the number of failed runs in a row, including this one.
 	Attempts int64 `json:",omitzero"`
-	// Losses counts the consecutive runs of the generation that were lost, this one included; 0 if this one was not.
+	// Losses is the number of lost runs of the generation in a row, including this one; 0 if this one was not lost.
 	Losses int64 `json:",omitzero"`
 	// Dependents are the resources of the objects that this object owns
-	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
-	// The first [maxDependents] are recorded.
+	// (status.ansible.dependents), in kubectl's form: deployments.v1.apps. The
+	// first [maxDependents] are recorded.
 	Dependents []string `json:",omitzero"`
-	// References are the objects that a command has named, each as [Reference] writes it; the
+	// References are the objects that a command has reported, in the form of [Reference]; the
 	// first [MaxReferences] are recorded.
 	References []string `json:",omitzero"`
-	// Loop says what keeps starting runs of the object, at most 1 KiB; empty if nothing does.
+	// Loop says, in at most 1 KiB, what keeps starting runs of the object; empty if nothing does.
 	// It is not read back.
 	Loop string `json:",omitzero"`
 	// Warnings are things that the author of the object should know.
 	Warnings []string `json:",omitzero"`
-	// Localhost are the counts of ansibleResult, Completed its completion.
+	// Localhost has the counts in ansibleResult; Completed is its completion.
 	Localhost Counts    `json:",omitzero"`
 	Completed time.Time `json:",omitzero"`
 }
 
-// MaxTrigger is how long the text of a trigger is at most, in bytes.
+// MaxTrigger is the largest length of the text of a trigger, in bytes.
 const MaxTrigger = 256
 
-// saysNotYet is the runner's reason of a run that has succeeded as far as it goes.
+// saysNotYet is the runner's reason for a successful run after which the object is not as wanted yet.
 const saysNotYet = "NotYet"
 
-// NotYet is true if the run has succeeded, and the object is not as wanted yet: it has
+// NotYet reports whether the run has succeeded, but the object is not as wanted yet: the run has
 // parked it, or says so.
 func (r Run) NotYet() bool {
 	return r.Wait != nil || r.Result == Succeeded && r.Reason == saysNotYet
 }
 
-// refusesInput is the runner's reason of a run whose command says that only other inputs
+// refusesInput is the runner's reason for a run whose command says that only other inputs
 // can help.
 const refusesInput = "InputRefused"
 
-// RefusesInput is true if the command says so, whatever process has started it.
+// RefusesInput reports whether the command says that only other inputs can help. That holds even if another
+// process executed the run.
 func (r Run) RefusesInput() bool { return r.Result == Failed && r.Reason == refusesInput }
 
-// Disrupted reports whether the cluster has ended the run. It is repeated with backoff: what has
-// ended it, such as too little ephemeral storage, may end the next one, too.
+// Disrupted reports whether the cluster ended the run. Such a run is repeated with backoff, since the
+// cause, such as too little ephemeral storage, may end the next one, too.
 func (r Run) Disrupted() bool { return r.Result == Interrupted && r.Reason == ReasonDisrupted }
 
-// lossesAtOnce is how many runs in a row may be lost before the next one is delayed: operators are
-// killed for other reasons than their runs, too.
+// lossesAtOnce is how many runs in a row may be lost before the next one is delayed. It is above 0 because
+// operators are also killed for other reasons than their runs.
 const lossesAtOnce = 2
 
 // Lost reports whether the end of the run was not seen.
 func (r Run) Lost() bool { return r.Result == Interrupted && r.Reason == ReasonLost }
 
-// LostOften reports whether so many runs in a row were lost that they may be what the operator is killed for.
+// LostOften reports whether so many runs in a row were lost that they may be why the operator gets killed.
 func (r Run) LostOften() bool { return r.Lost() && r.Losses > lossesAtOnce }
 
 // BacksOff reports whether the run was interrupted, and is repeated with backoff.
 func (r Run) BacksOff() bool { return r.Disrupted() || r.LostOften() }
 
-// MaxWait is the longest time to wait.
+// MaxWait is the longest time for which an object may be parked.
 const MaxWait = 7 * 24 * time.Hour
 
 // Wait is what a run has parked its object for.
@@ -161,13 +161,13 @@ type Wait struct {
 	APIVersion, Kind string
 	// Namespace is empty for a cluster-scoped object.
 	Namespace, Name string
-	// For is what has to be true of it, in the words of package waitfor.
+	// For is the goal that the object has to reach, in the form of package waitfor.
 	For string
-	// Since is when it was asked for first, Until when it is over at the latest.
+	// Since is when the wait was first asked for; Until is when it ends at the latest.
 	Since, Until time.Time
 }
 
-// Same reports whether two waits are for the same.
+// Same reports whether two waits have the same object and goal.
 func (w Wait) Same(other Wait) bool {
 	w.Since, w.Until, other.Since, other.Until = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return w == other
@@ -181,7 +181,7 @@ func (w Wait) String() string {
 	return fmt.Sprintf("waits for %s %s: %s, until %s", w.Kind, name, w.For, w.Until.UTC().Format(time.RFC3339))
 }
 
-// Counts are task results.
+// Counts are the numbers of task results.
 type Counts struct {
 	OK, Changed, Skipped, Failed, Unreachable, Rescued, Ignored int64
 }
@@ -194,7 +194,7 @@ type Task struct {
 // Active is the record of the run in progress: status.ansible.activeRun.
 type Active struct {
 	ID, Cause, Trigger string
-	// Mode is that of [Run].
+	// Mode is as in [Run].
 	Mode       string
 	Generation int64
 	Started    time.Time
@@ -202,7 +202,7 @@ type Active struct {
 	Task         Task
 	TasksStarted int64
 	Counts       Counts
-	// Waiting is what a run in a Pod of its own waits for, in the cluster's words; empty once it has begun.
+	// Waiting is what a run as a Job waits for, in the cluster's words; empty once it has begun.
 	Waiting string
 }
 
@@ -221,7 +221,7 @@ func (r Run) encode() map[string]any {
 	if r.Mode == ModeCheck {
 		m["mode"], m["drifted"] = r.Mode, r.Drifted
 	}
-	if inputsForm.MatchString(r.Inputs) { // it may come from a disk
+	if inputsForm.MatchString(r.Inputs) { // it may have been read from a disk
 		m["inputs"] = r.Inputs
 	}
 	if r.Message != "" {
@@ -319,8 +319,8 @@ func (t Task) encode() map[string]any {
 	return m
 }
 
-// ansibleResult is ansible-operator's counter block; completion is the creation
-// time of the stats event in its layout.
+// ansibleResult returns ansible-operator's block of counts. completion is the
+// creation time of the stats event, in ansible-operator's layout.
 func (r Run) ansibleResult() map[string]any {
 	return map[string]any{
 		"ok": r.Localhost.OK, "changed": r.Localhost.Changed, "skipped": r.Localhost.Skipped,

@@ -12,7 +12,7 @@ import (
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
-// Begin is the status of an object whose run a starts now. deleting is true
+// Begin returns the status of an object whose run a starts now. deleting is true
 // for a finalizer run.
 func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string]any {
 	next := editable(st)
@@ -20,7 +20,7 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 	ansible[partActive] = a.encode()
 	delete(ansible, nextRetry)
 	if a.Mode == ModeCheck {
-		return next // the conditions are those of the last run that was applied
+		return next // a check leaves the conditions of the last applying run
 	}
 	c := readConditions(next, a.Generation, now)
 	if _, s := c.find(Successful); s != nil && s["status"] != "False" {
@@ -43,8 +43,8 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 	return next
 }
 
-// Progress is the part of a status that follows a run while it lasts: a merge
-// patch that touches nothing else.
+// Progress returns a merge patch with the progress of a run. It changes nothing
+// else in the status.
 func Progress(a Active) map[string]any {
 	active := a.encode()
 	empty(active, "waiting")
@@ -54,7 +54,7 @@ func Progress(a Active) map[string]any {
 	return map[string]any{"ansible": map[string]any{partActive: active}}
 }
 
-// empty has a merge patch remove the keys that it has no value for.
+// empty makes a merge patch remove those of the keys for which it has no value.
 func empty(m map[string]any, keys ...string) {
 	for _, key := range keys {
 		if _, has := m[key]; !has {
@@ -63,11 +63,11 @@ func empty(m map[string]any, keys ...string) {
 	}
 }
 
-// nextRetry is when a run is repeated that has failed, or that was interrupted and is not repeated at once. It is for readers, and not read back.
+// nextRetry is the field for when a failed run, or an interrupted one that backs off, is repeated. It decides nothing.
 const nextRetry = "nextRetry"
 
-// Conclude is the status of an object whose run r has ended. next is the time from
-// its end to the next run, 0 if none is planned: after a failure the object has stalled.
+// Conclude returns the status of an object whose run r has ended. next is the time from
+// its end to the next run; 0 if none is planned, which after a failure means stalled.
 func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {
 	out := editable(st)
 	c := readConditions(out, r.Generation, now)
@@ -95,7 +95,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	}
 	ansible := owned(out)
 	if active := mapAt(ansible, partActive); text(active["id"]) == r.ID {
-		delete(ansible, partActive) // another's is not ours to end
+		delete(ansible, partActive) // unless another run is active
 	}
 	ansible[partLast] = r.encode()
 	delete(ansible, nextRetry)
@@ -117,20 +117,20 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	return out
 }
 
-// Repeats tells whether after says of its last run, beside which one it was, when, and what has
-// started it, no more than before.
+// Repeats reports whether after says the same as before, except for the ID, cause, trigger and times of
+// the last run.
 func Repeats(before, after map[string]any) bool {
 	return reflect.DeepEqual(lasting(before), lasting(after))
 }
 
-// lasting is a status without what is another for each run.
+// lasting returns a status without the fields that differ in each run.
 func lasting(st map[string]any) map[string]any {
 	st = clone(st)
 	last := mapAt(mapAt(st, "ansible"), partLast)
 	for _, key := range []string{"id", "cause", "trigger", "started", "finished", "duration"} {
 		delete(last, key)
 	}
-	if list, ok := st["conditions"].([]any); ok { // one that is written again moves to the end
+	if list, ok := st["conditions"].([]any); ok { // a rewritten condition moves to the end
 		slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(typeOf(a), typeOf(b)) })
 	}
 	return st
@@ -141,7 +141,8 @@ func typeOf(condition any) string {
 	return text(m["type"])
 }
 
-// concludeUnsettled says what a run has left that was a check, or after which the object is not as wanted yet.
+// concludeUnsettled sets the conditions if r was a check, or if the object is not yet as wanted after it. It returns
+// false, and does nothing, for other runs.
 func concludeUnsettled(c *conditions, r Run) bool {
 	switch {
 	case r.Mode == ModeCheck:
@@ -163,14 +164,14 @@ func concludeSuccess(c *conditions, r Run) {
 	settle(c)
 }
 
-// settle says that the object is as its last run has left it, which has succeeded.
+// settle sets the conditions of an object whose last run has succeeded and still holds.
 func settle(c *conditions) {
 	c.add(Ready, "True", reasonSettled, messageSucceeded)
 	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
 	c.add(Stalled, "False", reasonSettled, "")
 }
 
-// concludeWaiting leaves the conditions of ansible-operator as they are during a run:
+// concludeWaiting leaves ansible-operator's conditions as they are during a run, so that
 // for its users the run goes on.
 func concludeWaiting(c *conditions, message string) {
 	c.add(Ready, "False", reasonWaiting, message)
@@ -192,7 +193,7 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 	concludeRetry(c, r, next)
 }
 
-// concludeRetry says that r has failed, and when the next run starts.
+// concludeRetry sets the added conditions after r has failed. The next run starts after next; 0 if none is planned.
 func concludeRetry(c *conditions, r Run, next time.Duration) {
 	c.add(Ready, "False", r.Reason, r.Message)
 	if next <= 0 {
@@ -234,8 +235,8 @@ func concludeInterrupted(c *conditions, r Run, next time.Duration) {
 	c.add(Reconciling, "True", reasonInterrupted, message)
 }
 
-// Resume is the status of an object for which its last run, r, still holds: it has the inputs of r, in another generation
-// perhaps, and no run of it is held back any more (see [Hold]), and it is not stuck (see [Stuck]).
+// Resume returns the status of an object for which its last run, r, still holds: the inputs are those of r, perhaps in
+// another generation. It replaces what [Hold] and [Stuck] have said.
 func Resume(st map[string]any, r Run, generation int64, next time.Duration, now time.Time) map[string]any {
 	out := editable(st)
 	c := readConditions(out, generation, now)
@@ -253,15 +254,15 @@ func Resume(st map[string]any, r Run, generation int64, next time.Duration, now 
 	return out
 }
 
-// What conditions say of a run that is held back, after its cause.
+// What conditions say about a held run, after its cause.
 const (
 	isPaused = "the object has the annotation \"paused\"; no run starts before that is removed, or its time is over"
-	opensAt  = "no run starts before the maintenance window opens at " // and when, by RFC 3339
+	opensAt  = "no run starts before the maintenance window opens at " // followed by the time in RFC 3339
 )
 
-// Hold is the status of an object whose next run, for a cause, waits until a maintenance
-// window opens, or, where that is zero, is held back by a pause. warnings are what its
-// author should know meanwhile.
+// Hold returns the status of an object whose next run, for cause, is held back: until a
+// maintenance window opens at opens or, if that is zero, by a pause. warnings replace the
+// warnings in the status.
 func Hold(st map[string]any, generation int64, cause string, opens time.Time, warnings []string, now time.Time) map[string]any {
 	out := editable(st)
 	c := readConditions(out, generation, now)
@@ -279,8 +280,8 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 	return out
 }
 
-// Stuck is the status of an object that does not get its finalizer, and is not run, or that is being deleted and
-// cannot go, for the reason that why says.
+// Stuck returns the status of an object that is not run because its finalizer cannot be added or, with deleting, that
+// cannot go because its finalizer cannot be removed. why says why.
 func Stuck(st map[string]any, generation int64, deleting bool, why string, now time.Time) map[string]any {
 	out := editable(st)
 	c := readConditions(out, generation, now)
@@ -294,10 +295,10 @@ func Stuck(st map[string]any, generation int64, deleting bool, why string, now t
 	return out
 }
 
-// notWatched is how warnings begin that say what cannot be watched.
+// notWatched begins the warnings about what cannot be watched.
 const notWatched = "not watched: "
 
-// NotWatched are the warnings that say what cannot be watched, and why.
+// NotWatched returns the warnings for all, which say what cannot be watched, and why.
 func NotWatched(all []string) []string {
 	var warnings []string
 	for _, what := range all {
@@ -313,7 +314,7 @@ func saysNotWatched(ansible map[string]any) bool {
 	return slices.ContainsFunc(warnings, isNotWatched)
 }
 
-// Warn is the status with these warnings in the place of all others of [NotWatched].
+// Warn returns the status with its [NotWatched] warnings replaced by these.
 func Warn(st map[string]any, warnings []string) map[string]any {
 	out := editable(st)
 	ansible := owned(out)
@@ -326,7 +327,8 @@ func Warn(st map[string]any, warnings []string) map[string]any {
 	return out
 }
 
-// Legacy is after with nothing but ansible-operator's conditions added to before, of which a run that has ended goes.
+// Legacy returns before with the conditions of after, except for our conditions that ansible-operator does not have. It also
+// removes the active run of before if after has none.
 func Legacy(before, after map[string]any) map[string]any {
 	out := clone(before)
 	if ansible := mapAt(out, "ansible"); ansible != nil && mapAt(after, "ansible")["activeRun"] == nil {
@@ -350,16 +352,16 @@ func Legacy(before, after map[string]any) map[string]any {
 	return out
 }
 
-// Minimal cuts a status down to the conditions that changed, for an object
-// that has no room for more: before is the status as it was read, after the
-// one that did not fit.
+// Minimal returns before with the conditions of after, whose messages it cuts, for an
+// object that has no room for more. before is the status that was read, after the one
+// that did not fit.
 func Minimal(before, after map[string]any) map[string]any {
 	out := clone(before)
 	if ansible := mapAt(out, "ansible"); ansible != nil {
 		delete(ansible, partActive)
 	}
 	list, _ := clone(after)["conditions"].([]any)
-	const room = 120 // bytes of a message: enough for a task's name
+	const room = 120 // bytes of a message, enough for a task's name
 	for _, item := range list {
 		if cond, ok := item.(map[string]any); ok && isOurType(cond) {
 			if m := text(cond["message"]); len(m) > room {
@@ -378,7 +380,7 @@ func clone(st map[string]any) map[string]any {
 	return runtime.DeepCopyJSON(st)
 }
 
-// owned is status.ansible, made a map if something else stands there.
+// owned returns status.ansible. If that is not a map, it replaces it with an empty one.
 func owned(st map[string]any) map[string]any {
 	m := mapAt(st, "ansible")
 	if m == nil {

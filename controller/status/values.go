@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// readTime reads a time within centuries of now, so that the distance of two
-// is a duration.
+// readTime reads a time from 2000 to 2199, so that the distance of two times fits
+// a [time.Duration].
 func readTime(v any) (time.Time, bool) {
 	const longest = 40
 	s, _ := v.(string)
@@ -27,7 +27,7 @@ func readDuration(v any) (time.Duration, bool) {
 	return min(d, maxRequeue), err == nil && d >= 0
 }
 
-// wholeNumber reads a number as JSON readers give it out.
+// wholeNumber returns an integer from a decoded JSON number.
 func wholeNumber(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int64:

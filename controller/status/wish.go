@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Wish is what a role wants the status of its object to say.
+// Wish is what a role wants to change in the status of its object.
 type Wish struct {
-	// Fields are merged into the status: a map into the map that is there, null
-	// removes a field, and all else replaces it.
+	// Fields are merged into the status: maps are merged, null removes a field,
+	// and any other value replaces it.
 	Fields map[string]any
-	// Conditions are added, each in the place of the one of its type.
+	// Conditions are added; each replaces the condition of its type.
 	Conditions []Condition
 }
 
-// Condition is one that a role writes.
+// Condition is a condition that a role writes.
 type Condition struct {
 	Type, Status, Reason, Message string
-	// Remove takes the condition of the type away; nothing else is set then.
+	// Remove removes the condition of the type; all other fields are empty then.
 	Remove bool
 }
 
-// Bounds of a wish, and the forms of a condition, which are those of metav1.Condition.
+// Limits of a wish. The forms below are those of metav1.Condition.
 const (
 	maxConditions = 20
 	maxMessage    = 4096
@@ -38,8 +38,8 @@ var (
 	conditionReasonForm = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,254}[A-Za-z0-9_])?$`)
 )
 
-// Check says what is wrong with a wish. managed is true if the operator writes the
-// status: then its conditions and its summary are not for the role.
+// Check returns an error about what is wrong with a wish. managed is true if the operator
+// writes the status: then the role must not write the operator's conditions and summary.
 func (w Wish) Check(managed bool) error {
 	if _, there := w.Fields["conditions"]; there {
 		return errors.New("fields.conditions: name conditions in the argument conditions, which keeps those of others")
@@ -88,7 +88,7 @@ func (c Condition) check(managed bool) error {
 	return nil
 }
 
-// shallow reports whether a value has at most so many levels.
+// shallow reports whether a value is nested at most levels deep.
 func shallow(v any, levels int) bool {
 	if levels < 0 {
 		return false
@@ -106,7 +106,7 @@ func shallow(v any, levels int) bool {
 	return true
 }
 
-// Merge is the status of an object of this generation when a wish is fulfilled. What
+// Merge returns the status of an object of this generation with the wish fulfilled. What
 // the wish does not name stays as it is.
 func (w Wish) Merge(st map[string]any, generation int64, now time.Time) map[string]any {
 	out := merged(clone(st), clone(w.Fields))
@@ -137,7 +137,7 @@ func merged(into, fields map[string]any) map[string]any {
 	return into
 }
 
-// wish puts a condition of the role's. One that says the same already stays as it is.
+// wish adds, replaces or removes a condition as the role wants. A condition that says the same already stays as it is.
 func (c *conditions) wish(w Condition) {
 	next := map[string]any{}
 	i, old := c.find(w.Type)

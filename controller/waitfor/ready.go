@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ready reports whether an object is ready, as the documentation of its kind defines
-// it; for other kinds, whether its condition Ready is True.
+// ready reports whether an object is ready. Kinds of Kubernetes are ready as their
+// documentation defines it; others if their condition Ready is True.
 func ready(obj *unstructured.Unstructured) (bool, string) {
 	if obj.GetDeletionTimestamp() != nil {
 		return false, "it is being deleted"
@@ -29,7 +29,7 @@ func ready(obj *unstructured.Unstructured) (bool, string) {
 		updated := status("updatedReplicas")
 		wanted := max(replicas-number(obj, 0, "spec", "updateStrategy", "rollingUpdate", "partition"), 0)
 		if strategy, _, _ := unstructured.NestedString(obj.Object, "spec", "updateStrategy", "type"); strategy == "OnDelete" {
-			wanted = 0 // Pods are up to date when someone deletes them
+			wanted = 0 // Pods are updated only when someone deletes them
 		}
 		return counted(there, wanted, updated, updated, updated)
 	case schema.GroupKind{Group: "apps", Kind: "DaemonSet"}:
@@ -48,8 +48,8 @@ func ready(obj *unstructured.Unstructured) (bool, string) {
 	return condition(obj, "Ready", "True")
 }
 
-// counted compares numbers of Pods. observed is false while the controller has said
-// nothing.
+// counted compares numbers of Pods. observed is false if the controller has not written
+// a status yet.
 func counted(observed bool, wanted, updated, available, all int64) (bool, string) {
 	switch {
 	case !observed:

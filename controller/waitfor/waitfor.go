@@ -1,5 +1,6 @@
-// Package waitfor knows what a run can wait for: what has to be true of an object, as a
-// short text, and whether it is. It is pure, and knows neither clients nor runs.
+// Package waitfor defines the goals that a run can wait for. A goal is a short text about an
+// object; the package reads it and reports whether an object reaches it. It is pure, and knows
+// neither clients nor runs.
 package waitfor
 
 import (
@@ -16,20 +17,20 @@ import (
 
 // Goal is what has to be true of an object.
 type Goal struct {
-	// one of these is set
+	// One of these is set.
 	ready     bool
 	condition string
 	path      *jsonpath.JSONPath
-	// value is that of the condition or path; empty for any value at the path.
+	// value is the wanted value of the condition or path; empty for any value at the path.
 	value string
 }
 
-// pathForm matches the paths that are evaluated: those whose cost does not grow with
-// the size of the expression. There is no wildcard and no descent.
+// pathForm matches the paths that are evaluated. They have no wildcard and no recursive
+// descent, whose cost would grow with the size of the expression.
 var pathForm = regexp.MustCompile(`^\{(\.[A-Za-z0-9_/-]+|\[[0-9]{1,6}\]|\['[A-Za-z0-9._/-]+'\]|\[\?\(@\.[A-Za-z0-9_]+ ?== ?["'][A-Za-z0-9 ._/-]*["']\)\])+\}$`)
 
 // Parse reads a goal: ready, condition=TYPE, condition=TYPE=STATUS, jsonpath=PATH or
-// jsonpath=PATH=VALUE, as kubectl wait --for takes the last four.
+// jsonpath=PATH=VALUE. The last four are as for kubectl wait --for.
 func Parse(text string) (Goal, error) {
 	kind, rest, _ := strings.Cut(text, "=")
 	switch kind {
@@ -69,8 +70,8 @@ func parsePath(text string) (Goal, error) {
 	return Goal{path: p, value: value}, nil
 }
 
-// Met reports whether the goal is reached by an object, and if not, what there is
-// instead. Of what a Secret holds it tells nothing.
+// Met reports whether an object reaches the goal; if not, the text says what is found
+// instead. The text tells nothing about the content of a Secret.
 func (g Goal) Met(obj *unstructured.Unstructured) (bool, string) {
 	met, detail := g.met(obj)
 	if !met && obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
@@ -97,8 +98,8 @@ func (g Goal) met(obj *unstructured.Unstructured) (bool, string) {
 	return is == g.value, fmt.Sprintf("it is %.100q", is)
 }
 
-// condition reports whether a condition has a status. One of an older generation of the
-// object does not count.
+// condition reports whether a condition has a status. A condition of an older generation
+// does not count.
 func condition(obj *unstructured.Unstructured, name, value string) (bool, string) {
 	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 	for _, item := range list {
