@@ -114,8 +114,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case interrupted(s.err):
 		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrUnanswered) && !s.earlier && s.disruptedBefore():
-		// The operator was there all the time, and it comes again: it may be the role that has its requests cut.
-		r.judged(s, run)
+		r.judged(s, run) // again, with the operator there all the time: it may be the role that has its requests cut
 		s.warnings = append(s.warnings, said)
 	case errors.Is(s.err, runner.ErrCluster):
 		wasInterrupted(s, run, status.ReasonDisrupted, said)
@@ -185,8 +184,7 @@ func tookTooMuch(s *scope, run *status.Run, said string) {
 	run.FailedTask = taskAt(s)
 }
 
-// cutBefore reports whether the previous run, with the same inputs, also ended because a
-// helper process was killed.
+// cutBefore reports whether the previous run, with the same inputs, also ended because a helper process was killed.
 func (s *scope) cutBefore() bool {
 	last := s.memory.last
 	return last != nil && last.Fingerprint == s.fingerprint &&
