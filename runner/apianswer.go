@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// apiAnswer begins an answer of the API server in the message of a module of kubernetes.core, which gives it whole.
+// apiAnswer is how an answer of the API server begins. Modules of kubernetes.core put the whole answer into their message.
 const apiAnswer = `{"kind":"Status"`
 
-// withoutStatus is the message of a module with the message of the API server in the place of its answer. The answer is JSON,
-// or, with older Kubernetes clients, bytes of JSON as Python writes them: b'…'.
+// withoutStatus replaces the API server's answer in a module's message by the message in that answer. The answer is JSON or,
+// with older Kubernetes clients, JSON in a Python bytes literal: b'…'.
 func withoutStatus(message string) string {
 	before, rest, found := strings.Cut(message, apiAnswer)
 	if !found {

@@ -18,10 +18,10 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Tail returns the end of a file, at most limit bytes of it, without escape
-// sequences and as printable as [Result.Tail] promises. When the file is
-// longer, the tail starts with a whole line if there is one. The file must be
-// a regular one; links are not followed.
+// Tail returns the last limit bytes of a file, without escape sequences and as
+// printable as [Result.Tail] promises. If the file is longer, the tail starts at
+// the beginning of a line if possible. The file must be a regular one; links are
+// not followed.
 func Tail(name string, limit int64) (string, error) {
 	f, err := plainfile.Open(name)
 	if err != nil {
@@ -30,8 +30,8 @@ func Tail(name string, limit int64) (string, error) {
 	return tailOf(f, limit, nil)
 }
 
-// tailBelow is Tail of a file in the directory of a run, which may have put
-// links there, with values hidden by mask, unless it is nil.
+// tailBelow is Tail for a file in the directory of a run. The run may have put
+// links there. mask hides values; nil hides nothing.
 func tailBelow(dir, name string, limit int64, mask Masker) (string, error) {
 	f, err := plainfile.OpenBelow(dir, name)
 	if err != nil {
@@ -68,20 +68,20 @@ func tailOf(f *os.File, limit int64, mask Masker) (string, error) {
 	return tail, nil
 }
 
-// Past is the private data directory of a run that was made some time.
+// Past is the complete private data directory of a run.
 type Past struct {
-	// ID is the run's, and the name of the directory.
+	// ID is the ID of the run and the name of the directory.
 	ID string
-	// Finished is when the last artifact was created, or, without one, when
-	// the directory was completed.
+	// Finished is when the last artifact was created or, without artifacts,
+	// when the directory was completed.
 	Finished time.Time
 }
 
 // Runs lists the private data directories in objectDir, which holds one for
-// each run of an object, and, by their names, the remains of directories that
-// were never completed or never removed whole, with the ID of the run each is
-// of. What is neither, such as the link to the latest run, is not listed. That
-// objectDir does not exist is no error.
+// each run of an object. remains maps the names of directories that were not
+// completed, or not removed completely, to the IDs of their runs. Everything
+// else, such as the link to the latest run, is left out. It is no error if
+// objectDir does not exist.
 func Runs(objectDir string) (runs []Past, remains map[string]string, err error) {
 	root, err := plainfile.OpenDir(objectDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,9 @@ func Runs(objectDir string) (runs []Past, remains map[string]string, err error) 
 	return runs, remains, nil
 }
 
-// runID returns the ID of the run that a directory belongs to, and whether it
-// is not complete, or not any more.
+// runID returns the ID of the run that a directory belongs to, empty if it is
+// no directory of a run. partial tells that the directory is not yet complete,
+// or is being removed.
 func runID(name string) (id string, partial bool) {
 	id = name
 	if inner, ok := strings.CutPrefix(name, "."); ok {
@@ -128,7 +129,8 @@ func runID(name string) (id string, partial bool) {
 	return id, partial
 }
 
-// finishTime is not ok if the directory is no private data directory.
+// finishTime returns [Past.Finished] of a run; it is not ok if the directory is
+// no private data directory.
 func finishTime(root *os.Root, id string) (time.Time, bool) {
 	artifacts, err := root.Lstat(path.Join(id, "artifacts"))
 	if err != nil || !artifacts.IsDir() {
@@ -140,14 +142,13 @@ func finishTime(root *os.Root, id string) (time.Time, bool) {
 	return artifacts.ModTime(), true
 }
 
-// removingSuffix ends the name of a directory that is being removed: what is
-// left of it if that is cut short is not taken for a whole one.
+// removingSuffix ends the name of a directory that is being removed: if the
+// removal is interrupted, the rest is not mistaken for a complete directory.
 const removingSuffix = ".removing"
 
-// Remove removes a directory: that of a run, or that of an object with all its
-// runs, or what is left of one. If it is a link, the link is removed; nothing
-// outside is touched. What has another name is refused. That it does not exist
-// is no error.
+// Remove removes the directory of a run, the directory of an object with all
+// its runs, or the remains of either. If dir is a link, only the link is
+// removed. Other names are refused. It is no error if dir does not exist.
 func Remove(dir string) error {
 	if id, _ := runID(filepath.Base(dir)); id == "" {
 		return fmt.Errorf("remove runs: %q is not a directory of a run", dir)
@@ -162,8 +163,8 @@ func Remove(dir string) error {
 	defer parent.Close()
 	name := filepath.Base(dir)
 	if _, partial := runID(name); !partial {
-		// Where it cannot be renamed, on a file system that is full to the
-		// last block, it may still be removed.
+		// If the rename fails, as on a file system that is full to the last
+		// block, the removal may still work.
 		if removing := "." + name + removingSuffix; parent.Rename(name, removing) == nil {
 			name = removing
 			failpoint.Hit("forget.half-removed")
@@ -180,12 +181,13 @@ func Remove(dir string) error {
 	return nil
 }
 
-// unlock gives its owner back the directories that a playbook has closed.
+// unlock gives the owner access again to directories whose mode a playbook has
+// restricted.
 func unlock(root *os.Root, dir string) {
 	if fi, err := root.Lstat(dir); err != nil || !fi.IsDir() {
 		return
 	}
-	// What does not work shows when it is removed.
+	// If this fails, so does the removal, which reports it.
 	_ = root.Chmod(dir, dirMode)
 	entries, _ := fs.ReadDir(root.FS(), dir)
 	for _, entry := range entries {
@@ -195,11 +197,11 @@ func unlock(root *os.Root, dir string) {
 	}
 }
 
-// Strip removes from the private data directory of a run that has ended, which
-// has the run's ID for its name, what it was given and nothing needs any more:
-// env with the extra vars and the environment, the home directory of a command, the environment in
-// ansible-runner's artifacts "command" and "fact_cache", and the named files.
-// Nothing outside dir is touched, whatever was put into it.
+// Strip removes the inputs of an ended run, which nothing needs any more, from
+// its private data directory dir, whose base name is the run's ID: env with the
+// extra vars and the environment, the home directory of a command, the
+// environment in ansible-runner's artifact "command", the artifact "fact_cache",
+// and the named files. It follows no link out of dir.
 func Strip(dir string, files ...string) error {
 	id := filepath.Base(dir)
 	if !IsID(id) {
@@ -218,7 +220,7 @@ func Strip(dir string, files ...string) error {
 		errs = append(errs, root.RemoveAll(name))
 	}
 	artifacts, err := root.OpenRoot(path.Join("artifacts", id))
-	if err == nil { // else it leads outside, or there is none
+	if err == nil { // else it is a link to the outside, or does not exist
 		errs = append(errs, artifacts.RemoveAll("fact_cache"), stripCommand(artifacts), artifacts.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -227,11 +229,12 @@ func Strip(dir string, files ...string) error {
 	return nil
 }
 
-// commandLimit bounds the artifact "command", of which the environment is most.
+// commandLimit bounds the size of the artifact "command", which consists mostly
+// of the environment.
 const commandLimit = 8 << 20
 
-// stripCommand leaves the command and the working directory in the artifact
-// that names them, or nothing of it.
+// stripCommand reduces the artifact "command" to the command and the working
+// directory, or removes it.
 func stripCommand(artifacts *os.Root) error {
 	const name = "command"
 	var said struct {
@@ -257,8 +260,7 @@ func stripCommand(artifacts *os.Root) error {
 	return nil
 }
 
-// linkLatest makes artifacts/latest point to the run's artifacts, if it has
-// any.
+// linkLatest links artifacts/latest to the run's artifacts, if there are any.
 func linkLatest(dir, id string) error {
 	root, err := plainfile.OpenDir(dir)
 	if err != nil {

@@ -18,29 +18,28 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// Versions are those of the programs that a run needs.
+// Versions are the versions of the programs that a run needs.
 type Versions struct {
-	// Runner is ansible-runner's, for instance 2.3.1. It is 0.0.0 for packages
-	// that were built without it, as Debian's of 2.4 is.
+	// Runner is the version of ansible-runner, for instance 2.3.1. It is 0.0.0
+	// for packages that were built without a version, such as Debian's of 2.4.
 	Runner string
-	// Core is ansible-core's.
+	// Core is the version of ansible-core.
 	Core string
-	// Python is that of ansible-core, with its path where it says so; empty if it
-	// says nothing.
+	// Python is the version of ansible-core's Python, followed by its path if
+	// ansible-core prints it; empty if ansible-core prints neither.
 	Python string
 }
 
-// versionPattern matches a version in the output of --version: that of
-// ansible-runner is alone on its line, that of ansible-playbook in brackets.
+// versionPattern matches a version in the output of --version: ansible-runner
+// prints it alone on a line, ansible-playbook in brackets.
 var versionPattern = regexp.MustCompile(`(?:^|[ \[])(\d+)\.\d+[0-9A-Za-z.+-]*`)
 
-// pythonPattern matches what ansible-playbook --version says of its interpreter.
+// pythonPattern matches the line about Python in the output of ansible-playbook --version.
 var pythonPattern = regexp.MustCompile(`(?m)^ *python version = (\S+)(?:.* (\(/\S+\)))?`)
 
-// Check tells which versions are installed; it runs both programs, which takes
-// a second, so that callers keep the answer for a while. An error wraps
-// [ErrUnavailable]: something is missing, cannot be executed, or is of a
-// version that Rolewright does not know.
+// Check returns the installed versions. It runs both programs, which takes a
+// second, so callers keep the answer for a while. An error wraps
+// [ErrUnavailable]: a program is missing, cannot be executed, or is too old.
 func (r *Runner) Check(ctx context.Context) (Versions, error) {
 	var v Versions
 	var errRunner, errCore error
@@ -60,17 +59,17 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 	return v, nil
 }
 
-// tooOld reports whether an ansible-core is older than 2.14. The guard asks the same in each run.
+// tooOld reports whether a version of ansible-core is older than 2.14. The guard checks the same in each run.
 func tooOld(core string) bool {
 	var major, minor int
-	n, _ := fmt.Sscanf(core, "%d.%d", &major, &minor) // what is no such version may be newer
+	n, _ := fmt.Sscanf(core, "%d.%d", &major, &minor) // a version of another form may be newer
 	return n == 2 && (major < 2 || major == 2 && minor < 14)
 }
 
-// guardRefuses matches what the guard says then.
+// guardRefuses matches the message with which the guard refuses an old ansible-core.
 var guardRefuses = regexp.MustCompile(`ansible-core \S+ is too old, .*`)
 
-// tooOld is an error where the guard has ended the run so.
+// tooOld returns an error if the guard has ended the run because ansible-core is too old.
 func (r Result) tooOld() error {
 	line := guardRefuses.FindString(r.Tail)
 	if line == "" || r.Command != nil || r.ExitCode == 0 || r.Summary.PlaybookUUID != "" {
@@ -79,9 +78,9 @@ func (r Result) tooOld() error {
 	return fmt.Errorf("%w: %s", ErrUnavailable, line)
 }
 
-// Look tells the same as [Runner.Check], and executes neither program where the metadata
-// of what is installed tells it for certain: that takes a fifth of the CPU. What it does
-// not see is a file that is damaged.
+// Look returns the same as [Runner.Check], but executes neither program if the metadata
+// of the installed packages is conclusive: that takes a fifth of the CPU. Unlike Check it
+// does not notice a damaged file.
 func (r *Runner) Look(ctx context.Context) (Versions, error) {
 	if v, err := r.read(ctx); err == nil && !strings.HasPrefix(v.Runner, "1.") && !tooOld(v.Core) {
 		return v, nil
@@ -89,12 +88,12 @@ func (r *Runner) Look(ctx context.Context) (Versions, error) {
 	return r.Check(ctx)
 }
 
-// versionsProgram reads the metadata.
+// versionsProgram is the Python program that reads the metadata.
 //
 //go:embed versions.py
 var versionsProgram string
 
-// read reads the versions. An error says only that the programs are to be asked.
+// read reads the versions from the metadata. On an error, the programs have to be asked.
 func (r *Runner) read(ctx context.Context) (v Versions, err error) {
 	path, err := exec.LookPath(r.opts.Path)
 	if err != nil {
@@ -119,8 +118,9 @@ func (r *Runner) read(ctx context.Context) (v Versions, err error) {
 	return v, err
 }
 
-// Installed identifies the files of the programs that a run needs, as they are
-// now: as long as it says the same, so does [Runner.Check]. It starts nothing.
+// Installed identifies the current files of the programs that a run needs: as
+// long as the text is the same, the answer of [Runner.Check] is, too. It starts
+// no process.
 func (r *Runner) Installed() (string, error) {
 	var identity strings.Builder
 	for _, name := range []string{r.opts.Path, "ansible-playbook"} {
@@ -137,7 +137,7 @@ func (r *Runner) Installed() (string, error) {
 	return identity.String(), nil
 }
 
-// version runs a program with --version. python is empty where it says nothing of it.
+// version runs a program with --version. python is empty if the output does not mention it.
 func (r *Runner) version(ctx context.Context, name string) (version, python string, err error) {
 	out, err := ansibleenv.Output(ctx, r.opts.Environ, name, "--version")
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 // cookieName is the variable that marks every process of a run.
 const cookieName = "ROLEWRIGHT_RUN"
 
-// maxVerbosity is as far as ansible-playbook counts its v's.
+// maxVerbosity is the highest number of v's that makes a difference to ansible-playbook.
 const maxVerbosity = 7
 
-// idPattern is what a run's ID may look like: it becomes an argument and the
-// name of a directory.
+// idPattern matches valid IDs of runs. An ID becomes an argument and the name
+// of a directory.
 var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
-// IsID tells whether a text can be the ID of a run: then it is the name of a
-// directory, and no path.
+// IsID tells whether a text can be the ID of a run, and thus the name of a
+// directory and not a longer path.
 func IsID(text string) bool { return idPattern.MatchString(text) }
 
-// reported is for what a command or function reports; nil for Ansible.
+// reported returns an empty [Reported] for a run of a command or function; nil for Ansible.
 func (c Content) reported() *Reported {
 	switch {
 	case c.Command != nil:
@@ -37,8 +37,7 @@ func (c Content) reported() *Reported {
 }
 
 // normalise returns the request with clean paths and a role path that is
-// absolute: ansible-playbook runs in another directory than the operator, and
-// would look for a relative one there.
+// absolute: ansible-playbook has another working directory than the operator.
 func (req Request) normalise() (Request, error) {
 	if !idPattern.MatchString(req.ID) {
 		return req, fmt.Errorf("invalid run ID %q", req.ID)
@@ -72,8 +71,8 @@ func (req Request) normalise() (Request, error) {
 }
 
 // arguments returns the arguments of ansible-runner for a normalised request.
-// Artifacts are not rotated by it: it would count the link to the latest run,
-// and might remove a run that is alive.
+// They do not have ansible-runner rotate artifacts: it would count the link to
+// the latest run, and might remove a run in progress.
 func (req Request) arguments() []string {
 	args := []string{"run", req.Dir}
 	if c := req.Content; c.Playbook != "" {
@@ -92,13 +91,13 @@ func (req Request) arguments() []string {
 	return args
 }
 
-// environment returns the environment of the run, from one without duplicates:
-// with the guard before whatever callback plugins there are, and with Ansible's
-// temporary files in the private data directory, where nothing outlives the
-// run's retention, unless they were given another place. So are the sockets of
-// its connections by ssh: the run that opens the first is the others' way to the host,
-// and goes with its run. The home directory is
-// there too where there is none, as that of a user whom no passwd file knows.
+// environment returns the environment of the run. environ has no duplicates. The
+// guard comes before all other callback plugins. Unless environ names other
+// directories, Ansible's temporary files are in the private data directory, where
+// nothing outlives the run's retention, and ssh's control sockets are in a directory
+// that only this run uses: the ssh process that owns a socket ends with its run, so
+// no other run may share it. A user without a home directory, such as one that is
+// not in the passwd file, gets one in the private data directory.
 func (req Request) environment(environ []string) []string {
 	const callbacks, localTemp = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"
 	plugins := filepath.Join(req.Dir, callbackDir)

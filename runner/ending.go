@@ -26,8 +26,7 @@ const (
 	LeftProcesses Reason = "LeftProcesses"
 )
 
-// The exit codes of commands that mean something of their own; see sysexits.h and the
-// manual of bash.
+// The exit codes of commands with a special meaning; see sysexits.h and the manual of bash.
 const (
 	exitNotYet       = 75
 	exitInput        = 78
@@ -36,7 +35,7 @@ const (
 	codeNotAvailable = -1
 )
 
-// judge says how the command has ended, and what explains it.
+// judge returns how the command ended, and a message that explains it.
 func (c *Reported) judge() (Reason, string) {
 	code := c.exit.Code
 	said := cmp.Or(c.Message, c.last)

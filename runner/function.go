@@ -15,11 +15,11 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// Function is Go code of this process that makes a run in place of a program. It reports and
-// ends as a command does: see docs/handlers.md. Nothing but its own code ends it: it has to
-// return soon after its context ends.
+// Function is Go code in this process that makes a run in place of a program. It reports and
+// ends like a command: see docs/handlers.md. Nothing can kill it: it has to return soon after
+// its context ends.
 type Function struct {
-	// Name is for messages.
+	// Name stands for the function in messages.
 	Name string
 	// Call makes the run, writes its reports, and returns an exit code.
 	Call func(ctx context.Context, reports io.Writer) int
@@ -28,7 +28,7 @@ type Function struct {
 // functionCalled is the note in the record of a run that was made by a function.
 const functionCalled = "function called"
 
-// panicked is the exit code of a function that does not return one.
+// panicked is the exit code of a function that panics or ends its goroutine.
 const panicked = 70 // EX_SOFTWARE of sysexits.h
 
 // call calls the function of the run, and follows its reports.
@@ -48,7 +48,7 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	exit.Started = time.Now()
 	code, said := req.Content.Function.call(ctx, reports)
 	exit.Code, exit.Finished = code, time.Now()
-	// One that has done all that it wanted may not have seen the end of its context.
+	// A function with exit code 0 has done all its work, even if its context ended.
 	exit.Stopped = ctx.Err() != nil && code != 0
 	err = reports.Close()
 	if said != "" {
@@ -63,8 +63,8 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	return exit, summary, err
 }
 
-// call calls the function. A panic, or the end of its goroutine, is a failure of the run and
-// of nothing else.
+// call calls the function. If it panics or ends its goroutine, only the run fails. said is then
+// the output of the run, else empty.
 func (f *Function) call(ctx context.Context, reports io.Writer) (code int, said string) {
 	code = panicked
 	ended := make(chan struct{})

@@ -9,24 +9,24 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// Masker hides secret values in what a run says. Safe for concurrent use; a
-// value is known to it before the run can print it.
+// Masker hides secret values in the output of a run. It is safe for concurrent
+// use, and knows each value before the run can print it.
 type Masker interface {
-	// Mask returns text without values.
+	// Mask returns text with the secret values hidden.
 	Mask(text string) string
 	// MaskTail is like Mask, for text that may begin in the middle of a value.
 	MaskTail(text string) string
-	// Name is like Mask for the name of the task at place (file:line), or for that
-	// of a play where place is empty. A name that stands in the content as it is
-	// may be shown whatever values it holds.
+	// Name is like Mask for the name of the task at place (file:line), or for the
+	// name of a play if place is empty. A name that stands in the content
+	// literally may be shown even if it contains values.
 	Name(name, place string) string
 }
 
-// Placer is a [Masker] of a run whose content is a copy. Place returns a text that names
-// files of the copy with the names of those that the author knows.
+// Placer is a [Masker] of a run whose content is a copy. Place replaces the names of the
+// copied files in a text by the names that the author knows.
 type Placer interface{ Place(text string) string }
 
-// MaskAround is [Masker.Mask] for a text of which these parts are no secret.
+// MaskAround is [Masker.Mask] for a text, except for the parts in kept, which are no secrets.
 func MaskAround(m Masker, text string, kept ...string) string {
 	if len(kept) == 0 {
 		return m.Mask(text)
@@ -34,15 +34,15 @@ func MaskAround(m Masker, text string, kept ...string) string {
 	if kept[0] == "" {
 		return MaskAround(m, text, kept[1:]...)
 	}
-	pieces := strings.SplitN(text, kept[0], 100) // no text names a part more often
+	pieces := strings.SplitN(text, kept[0], 100) // no text contains a part more often
 	for i, piece := range pieces {
 		pieces[i] = MaskAround(m, piece, kept[1:]...)
 	}
 	return strings.Join(pieces, kept[0])
 }
 
-// masked returns the event without values. What says where in the content a
-// task stands stays: action, role, file and line are the author's, and not data.
+// masked returns the event with secret values hidden. Action, role, file and line
+// of a task stay: they come from the content's author, and are not data.
 func masked(e jobevent.Event, m Masker) jobevent.Event {
 	if m == nil {
 		return e
@@ -73,8 +73,8 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 	return e
 }
 
-// maskedNames hides values in the names of task and play, and in the output, which
-// names one where it begins. The task is at place.
+// maskedNames hides values in the names of the task and the play, and in the output,
+// which contains the name when a task or play begins. place is the task's file:line.
 func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d := &e.Data
 	task, play := m.Name(d.Task, place), m.Name(d.Play, "")
@@ -96,8 +96,8 @@ func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d.Task, d.Play = task, play
 }
 
-// isDecisive tells the keys of a result by which a run is judged. They are Ansible's own, so that they say nothing of a value; what
-// they say counts also where all that a run says is withheld.
+// isDecisive tells whether a run is judged by this key of a result. Such keys are Ansible's own, so they reveal no value.
+// They are needed even if all output of a run is withheld.
 func isDecisive(key string) bool {
 	switch key {
 	case "changed", "failed", "failed_when_result", "unreachable", "results", "parked":
@@ -106,10 +106,10 @@ func isDecisive(key string) bool {
 	return false
 }
 
-// period is the key of a result of requeue_after with the time to the next run.
+// period is the key, in a result of requeue_after, of the time until the next run.
 const period = "period"
 
-// isPeriod tells whether a value is a time, as requeue_after reads it.
+// isPeriod tells whether a value is a duration that requeue_after accepts.
 func isPeriod(value any) bool {
 	text, _ := value.(string)
 	_, err := time.ParseDuration(text)
@@ -117,8 +117,8 @@ func isPeriod(value any) bool {
 }
 
 // maskedJSON hides values in the keys, strings and numbers of JSON; it returns
-// text itself if there are none in it. What the judgement of a run takes stays, and of a result of
-// requeue_after the period.
+// text itself if it contains none. The decisive keys stay, and so does the period
+// in a result of requeue_after, for which requeues is true.
 func maskedJSON(text json.RawMessage, m Masker, requeues bool) json.RawMessage {
 	if len(text) == 0 {
 		return text

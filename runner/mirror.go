@@ -15,12 +15,12 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// ExecutorJob: in a Pod of its own. A [Runner] refuses such requests; what makes them
-// asks a Runner in the Pod for a run of [ExecutorRunner], or of its command, and gets its artifacts sent.
+// ExecutorJob: the run is made in a Pod of its own. A [Runner] refuses such requests. Another Runner, in the
+// Pod, makes the run with [ExecutorRunner], or as a command, and its artifacts are sent to the operator.
 const ExecutorJob Executor = "job"
 
 // ErrCluster is wrapped by the error of a run in a Pod that the cluster has ended or hindered.
-// It says nothing of the content.
+// The content is not to blame.
 var ErrCluster = errors.New("the cluster has ended the run")
 
 // ErrUnanswered is an [ErrCluster] of a run that has not succeeded, and some of whose requests to the API server had no
@@ -31,48 +31,48 @@ var ErrUnanswered = fmt.Errorf("%w: the operator could not be reached", ErrClust
 // something, for instance.
 var ErrPod = errors.New("the Pod of the run could not begin it")
 
-// ErrHandedOver is returned for a run that goes on, for a later process to find.
+// ErrHandedOver is returned for a run that goes on, and that a later process adopts.
 var ErrHandedOver = errors.New("the run goes on without this process")
 
-// ErrNotFollowed is wrapped by the error of a run that was to be adopted and goes on: this process cannot follow it now.
+// ErrNotFollowed is wrapped by the error of a run that goes on but could not be adopted: this process cannot follow it now.
 var ErrNotFollowed = errors.New("the run goes on, and cannot be followed now")
 
-// JobRun is what a run as a Job needs beside the rest of its [Request].
+// JobRun is what a run as a Job needs in addition to the rest of its [Request].
 type JobRun struct {
 	// Template is the Pod template of the watch as JSON; nil for none.
 	Template []byte
-	// Subject is the UID of the object, of which there is one run at a time.
+	// Subject is the UID of the object; an object has one run at a time.
 	Subject string
-	// Timeout is how long the run may take once it has begun, and how long it may wait for that; 0 is no limit.
+	// Timeout limits both how long the run may wait to begin and how long it may take then; 0 is no limit.
 	Timeout time.Duration
-	// Token is the run's at the API proxy, and Server and CA are those of its kubeconfig.
+	// Token is the run's token for the API proxy; Server and CA are those of the run's kubeconfig.
 	Token, Server string
 	CA            []byte
-	// Ticket is kept with the run for the process that adopts it; Adopted is true if this
-	// one does.
+	// Ticket is kept with the run for a process that adopts it; Adopted is true if this
+	// process adopts the run.
 	Ticket  []byte
 	Adopted bool
-	// GoesOn reports whether the run goes on although its context has ended, with cause.
+	// GoesOn reports whether the run goes on although its context has ended with cause.
 	GoesOn func(cause error) bool
-	// Replaced is closed when runs of the object begin no more in this process, and another one waits for the end of those
-	// that have begun; nil is never.
+	// Replaced is closed when this process begins no more runs of the object, and another process waits for those in
+	// progress to end; nil means never.
 	Replaced <-chan struct{}
-	// OnPhase is called with what the run waits for, and with an empty text once it has begun.
+	// OnPhase is called with what the run waits for, and with an empty text once the run has begun.
 	OnPhase func(text string)
-	// OnBegun is called once it has begun, or was found to have, with how long ago that was.
+	// OnBegun is called when the run has begun, or is found to have begun, with the time since then.
 	OnBegun func(ago time.Duration)
-	// MakeRoom frees space for what the run sends, where the disk is full; nil where nothing can.
+	// MakeRoom frees space for the run's artifacts when the disk is full; nil if nothing can be freed.
 	MakeRoom func() bool
 }
 
-// OutcomeFile is the file of a private data directory that says how a run has ended that was
-// made elsewhere. It is there once nothing is left of the run, and all of its artifacts are there.
+// OutcomeFile is the file of a private data directory with the outcome of a run that was made
+// elsewhere. It exists once nothing is left of the run and all of its artifacts have arrived.
 const OutcomeFile = "job.json"
 
-// outcomeLimit is more than any outcome has.
+// outcomeLimit is more bytes than any outcome has.
 const outcomeLimit = 64 << 10
 
-// Outcome is what [Runner.Run] has returned elsewhere, less what the artifacts say.
+// Outcome is what [Runner.Run] returned elsewhere, except for what the artifacts contain.
 type Outcome struct {
 	ExitCode          int
 	Signal            string
@@ -81,23 +81,23 @@ type Outcome struct {
 	Started, Finished time.Time
 	Memory            int64
 	CPU               time.Duration
-	// Problem, Killed and Stopped are of a command: why its reports cannot be relied on, how many
-	// processes it has left, and whether it was stopped.
+	// For a command, Problem says why its reports cannot be relied on, Killed how many processes
+	// it left behind, and Stopped whether it was stopped.
 	Problem string
 	Killed  int
 	Stopped bool
 	// Kinds are the names of the errors that Error wraps.
 	Kinds []string
 	Error string
-	// Cut is how many requests of the run to the API server had no answer since the
+	// Cut counts the run's requests to the API server that got no answer because the
 	// operator could not be reached.
 	Cut int
 }
 
-// The names of the errors of a run that was told to end, or stood still, in its Pod.
+// The names of the errors of a run that was stopped, or whose process stood still, in its Pod.
 const kindStopped, kindStoodStill = "stopped", "stoodStill"
 
-// errorKinds are the errors of Run by the names that they have on the wire.
+// errorKinds maps the names that errors of Run have in an [Outcome] to these errors.
 func errorKinds() map[string]error {
 	return map[string]error{
 		"unavailable": ErrUnavailable, "notRunnable": ErrNotRunnable, "cut": ErrCut, kindStoodStill: ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
@@ -105,7 +105,7 @@ func errorKinds() map[string]error {
 	}
 }
 
-// OutcomeOf is the outcome of what Run has returned.
+// OutcomeOf returns the outcome for what Run has returned; cut is [Outcome.Cut].
 func OutcomeOf(res Result, err error, cut int) Outcome {
 	o := Outcome{
 		ExitCode: res.ExitCode, Signal: res.Signal, NoSpace: res.NoSpace, Shortage: res.Shortage, Started: res.Started,
@@ -125,7 +125,7 @@ func OutcomeOf(res Result, err error, cut int) Outcome {
 	return o
 }
 
-// farError is an error from elsewhere.
+// farError is an error of a run that was made elsewhere.
 type farError struct {
 	text  string
 	kinds []error
@@ -134,14 +134,14 @@ type farError struct {
 func (e *farError) Error() string   { return e.text }
 func (e *farError) Unwrap() []error { return e.kinds }
 
-// err is the error that the outcome tells of.
+// err returns the error that the outcome contains; nil if there is none.
 func (o Outcome) err() error {
 	if o.Error == "" {
 		return nil
 	}
 	e, known := &farError{text: o.Error}, errorKinds()
 	for _, name := range o.Kinds {
-		if kind := known[name]; name == kindStopped || name == kindStoodStill { // not by this process: its Pod, or its node, was
+		if kind := known[name]; name == kindStopped || name == kindStoodStill { // not this process, but the Pod or its node was stopped or stood still
 			e.kinds = append(e.kinds, ErrCluster)
 		} else if kind != nil {
 			e.kinds = append(e.kinds, kind)
@@ -150,8 +150,8 @@ func (o Outcome) err() error {
 	return e
 }
 
-// CreateMirror creates the private data directory of a run that is made elsewhere, for its
-// artifacts, with the files of req. Where it is there already, only what is missing is added.
+// CreateMirror creates the private data directory for the artifacts of a run that is made
+// elsewhere, and writes the files of req into it. An existing directory is completed.
 func CreateMirror(req Request) error {
 	if !IsID(req.ID) || !filepath.IsAbs(req.Dir) {
 		return fmt.Errorf("create private data dir: %.40q is not the ID of a run, or %q is not an absolute path", req.ID, req.Dir)
@@ -189,9 +189,9 @@ func mirrorError(err error) error {
 	return fmt.Errorf("create private data dir: %w", err)
 }
 
-// Mirrored follows the events of a run, or the reports of a command, whose artifacts are put into
-// req.Dir, as told says, until done is closed, and returns what Run would have. Without an outcome the error is
-// [ErrCluster]. What a command asks for is not done any more when ctx has ended.
+// Mirrored follows the events of a run, or the reports of a command, whose artifacts this process puts into req.Dir,
+// until done is closed, and returns what Run would have returned. told announces new artifacts. If there is no outcome,
+// the error wraps [ErrCluster]. When ctx has ended, the requests in a command's reports are no longer carried out.
 func Mirrored(ctx context.Context, req Request, told <-chan string, done <-chan struct{}) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1, fromPod: true}
 	req.told = told
@@ -217,16 +217,16 @@ func Mirrored(ctx context.Context, req Request, told <-chan string, done <-chan 
 	}
 	res.Started, res.Finished, res.NoSpace, res.Shortage = o.Started, o.Finished, o.NoSpace, o.Shortage
 	res.fill(req, supervise.Exit{Code: o.ExitCode, Signal: o.Signal, Memory: o.Memory, CPU: o.CPU}, summary)
-	_ = linkLatest(req.Dir, req.ID) // as for other runs
+	_ = linkLatest(req.Dir, req.ID) // a convenience, as in Run
 	err = o.err()
 	if err == nil && o.Cut > 0 && !res.proved() {
-		// What the role made of it is not its failure.
+		// The role is not to blame for a failure that follows from that.
 		err = fmt.Errorf("%w: %d of its requests had no answer, or were cut", ErrUnanswered, o.Cut)
 	}
 	return res, err
 }
 
-// endElsewhere notes how a command has ended that was run elsewhere; err is why that is not known.
+// endElsewhere notes how a command ended that was run elsewhere; err is not nil if that is not known.
 func (c *Reported) endElsewhere(o Outcome, err error) {
 	c.exit = supervise.Exit{Code: o.ExitCode, Signal: o.Signal, Killed: o.Killed, Stopped: o.Stopped}
 	if c.Problem = text.Clip(plain(o.Problem), messageLimit); err != nil || o.Started.IsZero() {

@@ -11,24 +11,24 @@ import (
 
 // What Ansible prints when it ends without a failed task; see [ansibleerror].
 var (
-	// afterError matches where the text of an error is over: at the recap, and
-	// at the help that argparse prints after its error.
+	// afterError matches what follows the text of an error: the recap, or the
+	// help that argparse prints after its error.
 	afterError = regexp.MustCompile(`(?m)^(?:PLAY RECAP \*| \n)`)
 	// usageError matches arguments that argparse refuses.
 	usageError = regexp.MustCompile(`(?m)^ansible-playbook: error: `)
-	// badCmdline matches ansible-runner's traceback over env/cmdline.
+	// badCmdline matches ansible-runner's traceback for an invalid env/cmdline.
 	badCmdline = regexp.MustCompile(`ValueError: No (?:closing quotation|escaped character)`)
 	// deadWorker matches what ansible-playbook says when one of its processes
 	// was killed, most likely because no memory was left.
 	deadWorker = regexp.MustCompile(`worker was found in a dead state`)
-	// fullDisk matches what the C library says of ENOSPC and EDQUOT.
+	// fullDisk matches the texts for ENOSPC and EDQUOT of the C library and Python.
 	fullDisk = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|\[Errno (?:28|122)\]`)
-	// position matches where a parse error is, as 2.14 and 2.19 say it.
+	// position matches the place of a parse error, in the words of 2.14 and 2.19.
 	position = regexp.MustCompile(`(?m)(?:^The error appears to be in '([^'\n]+)': line (\d+)|^Origin: (.+?)(?::(\d+))?(?::\d+)?$)`)
 )
 
-// signs are texts by which Ansible's messages are told apart; there is nothing
-// else to tell them by. The first that matches wins.
+// signs are texts by which Ansible's messages are classified; the messages carry
+// no other sign of their kind. The first match wins.
 //
 //nolint:gochecknoglobals // compiled once, and never changed
 var signs = []struct {
@@ -40,7 +40,7 @@ var signs = []struct {
 	{UndefinedVariable, regexp.MustCompile(`(?i)'[^'\n]+' is undefined|undefined variable|'[\w.]+ object' has no attribute|object of type '[^'\n]+' has no attribute`)},
 }
 
-// classify tells what kind of failure a message of Ansible's is about.
+// classify returns the kind of failure that a message of Ansible is about, or otherwise.
 func classify(text string, otherwise Reason) Reason {
 	for _, sign := range signs {
 		if sign.pattern.MatchString(text) {
@@ -50,8 +50,8 @@ func classify(text string, otherwise Reason) Reason {
 	return otherwise
 }
 
-// explainOutput explains the end of a run in which no task is known to have
-// failed by the end of its output.
+// explainOutput explains, from the end of the output, the end of a run in which
+// no task is known to have failed.
 func (r Result) explainOutput() (Reason, string, string) {
 	output, found := ansibleerror.Last(r.Tail)
 	if end := afterError.FindStringIndex(output); found && end != nil {
@@ -97,7 +97,7 @@ func (r Result) outputReason(text string, usage bool) Reason {
 	}
 }
 
-// lastLine is the last line of text that says something.
+// lastLine returns the last line of text that is not blank.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])

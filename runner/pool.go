@@ -17,39 +17,39 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// NewPool has fork servers for the runs of a [Runner] with the same options, whose
-// Warm it becomes. A server is used once it has made a run as it should be.
-// onChange is that of [warm.Options]. The pool is to be closed after the Runner.
+// NewPool returns a pool of fork servers for the runs of a [Runner] with the same options;
+// the caller sets it as the Runner's Warm. A server is used after it has passed a check run.
+// onChange is OnChange of [warm.Options]. The pool must be closed after the Runner.
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
-	return warm.New(warm.Options{ // the environment is to be that of runs, Request.environment: a run head compares them
+	return warm.New(warm.Options{ // the environment must be that of runs, Request.environment: a run head compares them
 		Without: os.Getenv(warm.WithoutVariable),
 		Environ: ansibleenv.WithHome(ansibleenv.Direct(opts.Environ), os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook",
 		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Content: opts.WarmContent, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }
 
-// checkFiles are a playbook whose last event has the parts of checkAnswer, and a file that it
-// includes.
+// checkFiles are the playbook of the check run, whose handler prints the parts of checkAnswer,
+// and a file that the playbook includes.
 //
 //go:embed check.yml check-included.yml
 var checkFiles embed.FS
 
-// checkAnswer is what each part of the playbook of the check is to give, by its name.
+// checkAnswer maps each part of the check's playbook to its expected result.
 func checkAnswer() map[string]string {
 	return map[string]string{
 		"template": "FORKED 3", "loop": "one two", "include": "included", "failing task": "failed", "module": "FORKED", "handler": "handled",
 	}
 }
 
-// CheckError is why a server is not used whose run was not as it should be.
+// CheckError says why a fork server did not pass its check run, and is not used.
 type CheckError struct {
-	// Differs are the parts of the run that were not: a fixed list of names, as [warm.LineError] has others.
+	// Differs names the parts of the run that were not as expected; the names come from a fixed list.
 	Differs []string
 	why     string
 }
 
-// differs returns that a part of the run was not as it should be.
+// differs returns a [CheckError] for one part of the run.
 func differs(part, why string) error {
 	return &CheckError{Differs: []string{checkPrefix + part}, why: why}
 }
@@ -59,7 +59,7 @@ const checkPrefix = "self-check: "
 
 func (e *CheckError) Error() string { return e.why }
 
-// checkServer makes a run of the playbook from a server: [warm.Options].Check.
+// checkServer makes the check run from a server; it is Check of [warm.Options].
 func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 	playbook := filepath.Join(dir, "check.yml")
 	for _, name := range []string{"check.yml", "check-included.yml"} {
@@ -93,7 +93,7 @@ func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 	return os.RemoveAll(filepath.Join(dir, "check"))
 }
 
-// checkRun returns how a run of the playbook with this answer was not as it should be.
+// checkRun returns how a check run differs from what is expected; nil if it does not. answer is what its handler printed.
 func checkRun(res Result, answer map[string]string) error {
 	switch verdict := res.Verdict(); {
 	case !verdict.Success:
@@ -112,7 +112,7 @@ func checkRun(res Result, answer map[string]string) error {
 		}
 	}
 	if e.Differs == nil {
-		// Where another way is counted, it is that of all runs with these settings: Ansible chooses it for them, too.
+		// A way with a name is no fault: with these settings Ansible chooses it for all runs.
 		ways := res.Modules()
 		if ways[modulesForked] == 0 && (len(ways) == 0 || ways[modulesOther] > 0) {
 			return differs("module", fmt.Sprintf("the module is not forked (modules by way: %v)", ways))
@@ -125,7 +125,7 @@ func checkRun(res Result, answer map[string]string) error {
 	return &e
 }
 
-// complete fills in what options leave open.
+// complete returns the options with their defaults filled in.
 func (o Options) complete() Options {
 	o.Path = cmp.Or(o.Path, "ansible-runner")
 	if o.Environ == nil {

@@ -16,27 +16,27 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// ErrMemory is wrapped by the error of a run that was stopped because next to no
-// memory was left, and the run took most of it.
+// ErrMemory is wrapped by the error of a run that was stopped because hardly any
+// memory was left, and the run used the most.
 var ErrMemory = errors.New("the run took the memory that was left")
 
-// ErrProcesses is wrapped by the error of a run that was stopped because next to no
-// further process could be started, and the run had most of them.
+// ErrProcesses is wrapped by the error of a run that was stopped because hardly any
+// more processes could be started, and the run had the most.
 var ErrProcesses = errors.New("the run started too many processes")
 
-// A run is stopped where a twentieth of the memory, or a tenth of the processes, is
-// left, if no other run takes as much, and it takes a quarter of all, or all runs take half of the memory: the kernel
-// would kill the whole container, and the operator and other runs with it.
+// When less than a twentieth of the memory, or a tenth of the processes, is left, the run that uses the most is stopped
+// if it uses more than a quarter, or if all runs together use more than half of the memory. Otherwise the kernel would
+// kill the whole container, with the operator and all other runs.
 const (
 	memoryLeft    = 20
 	processesLeft = 10
 	mostShare     = 4
 )
 
-// Where no limit of processes is seen, this is taken for it: so many for each CPU, and no fewer than the least. In a
-// container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb takes all CPU.
-// A process of Python takes half a MiB or more. No limit is above one process for each perProcess of memory: where memory
-// is used up first, all processes wait for the kernel to find some, the operator too.
+// If no limit of processes is visible, tooManyPerCPU for each CPU is assumed, but at least tooManyAtLeast. A container
+// does not see the limit of its Pod (the kubelet's podPidsLimit), and without a limit a fork bomb takes all CPU. No limit
+// is higher than one process per perProcess bytes of memory: a Python process takes half a MiB or more, and once memory
+// is used up, all processes, including the operator, wait for the kernel to find some.
 const (
 	tooManyPerCPU  = 512
 	tooManyAtLeast = 1024
@@ -45,50 +45,51 @@ const (
 
 func tooMany() int64 { return int64(max(tooManyPerCPU*runtime.GOMAXPROCS(0), tooManyAtLeast)) }
 
-// pressureEvery is how often memory and processes are looked at while there are
-// runs, and pressureOften when half of them are in use.
+// pressureEvery is the time between two checks of memory and processes while there
+// are runs; pressureOften is that time when more than half of either is in use.
 const (
 	pressureEvery = 100 * time.Millisecond
 	pressureOften = 25 * time.Millisecond
 )
 
-// spareThreads are kept for the moment when no process can be started; see
-// [supervise.ReserveThreads].
+// spareThreads is the number of threads reserved for the moment when none can be
+// started; see [supervise.ReserveThreads].
 const spareThreads = 16
 
-// pressure looks at how much memory and how many processes are left while there are
-// runs, and stops the run that takes most. It is safe for concurrent use.
+// pressure checks how much memory and how many processes are left while there are
+// runs, and stops the run that uses the most. It is safe for concurrent use.
 type pressure struct {
 	group limits.Group
 
 	mu sync.Mutex
-	// runs are those in progress, with what stops them.
+	// runs maps the IDs of the runs in progress to the functions that stop them.
 	runs map[string]context.CancelCauseFunc
-	// rest ends the goroutine that looks while there are runs.
+	// rest ends the goroutine that checks while there are runs.
 	rest func()
 
-	// looking is held by that goroutine, which alone uses what follows.
+	// looking is held by that goroutine, which alone uses the fields below.
 	looking sync.Mutex
-	// limits are those of the group, until limitsStale: they hardly ever change.
+	// limits are the limits of the group, read again after limitsStale: they hardly ever change.
 	limits      limits.Limits
 	limitsStale time.Time
-	// victim is the run that was stopped last, until settled: its memory takes a
-	// while to come back.
+	// victim is the run that was stopped last. Until settled, no other run is stopped
+	// for its memory: the victim's memory takes a while to come back.
 	victim  string
 	settled time.Time
-	// harmless is up to how many processes the container is not frozen for another look: many runs were found to have them.
+	// harmless is a number of processes up to which the container is not frozen for another look: the last look found
+	// no run with too many of them.
 	harmless int64
-	// fewUntil is until when it is not looked again at which run has many processes: none has.
+	// fewUntil is when the processes of each run are counted again, unless there are more than harmless before.
 	fewUntil time.Time
 }
 
 const (
-	// limitsHold is how long limits are taken for granted.
+	// limitsHold is how long limits are kept before they are read again.
 	limitsHold = 10 * time.Second
-	// settling is how long no other run is stopped after one.
+	// settling is how long after a run no other run is stopped for its memory.
 	settling = 3 * time.Second
-	// loadShare is the part of the time that may be spent on what runs take: there may
-	// be many processes. Where no run takes much, it is not looked at for quietTime.
+	// loadShare is how many times as long as a check the pause after it is: there may be
+	// many processes to look at. If no run uses much, the next look is after quietTime.
 	loadShare = 5
 	quietTime = 2 * time.Second
 )
@@ -98,7 +99,7 @@ func newPressure() *pressure {
 	return &pressure{group: limits.Find("/"), runs: map[string]context.CancelCauseFunc{}}
 }
 
-// begin says that a run is in progress, which stop ends, until end is called.
+// begin adds a run, which stop ends. end has to be called when the run has ended.
 func (p *pressure) begin(id string, stop context.CancelCauseFunc) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,12 +117,12 @@ func (p *pressure) begin(id string, stop context.CancelCauseFunc) (end func()) {
 	}
 }
 
-// watch checks again and again until rest is called, which waits for the last check.
+// watch checks repeatedly until rest is called, which waits for the last check.
 func (p *pressure) watch() (rest func()) {
 	quit := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
-		p.looking.Lock() // an earlier one may be about to end
+		p.looking.Lock() // an earlier goroutine may be about to end
 		defer p.looking.Unlock()
 		timer := time.NewTimer(0)
 		defer timer.Stop()
@@ -140,11 +141,11 @@ func (p *pressure) watch() (rest func()) {
 	}
 }
 
-// reading is what is in use and what there is; nothing is known where that is 0.
+// reading is what is in use, and the limits; a limit of memory of 0 is not known.
 type reading struct {
 	memory, memoryLimit       int64
 	processes, processesLimit int64
-	// assumed is true if the limit of processes is not one that is seen.
+	// assumed is true if the limit of processes was not read from the system.
 	assumed bool
 }
 
@@ -152,12 +153,12 @@ func (r reading) noMemory() bool {
 	return r.memoryLimit > 0 && r.memoryLimit-r.memory < r.memoryLimit/memoryLeft
 }
 
-// noProcesses is also true where many processes have used the memory up: each takes little of it.
+// noProcesses is also true if the memory is used up by many processes that use little each.
 func (r reading) noProcesses() bool {
 	return r.processesLimit-r.processes < r.processesLimit/processesLeft || r.noMemory() && r.processes > r.processesLimit/mostShare
 }
 
-// ofProcesses says how many processes there are, and how many there may be.
+// ofProcesses says, for messages, how many processes there are and how many there may be.
 func (r reading) ofProcesses() string {
 	text := fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
 	if r.assumed {
@@ -166,7 +167,7 @@ func (r reading) ofProcesses() string {
 	return text
 }
 
-// pause is how long nothing has to be read again.
+// pause is how long to wait before the next reading.
 func (r reading) pause() time.Duration {
 	if r.memory > r.memoryLimit/2 || r.processes > r.processesLimit/2 {
 		return pressureOften
@@ -174,7 +175,7 @@ func (r reading) pause() time.Duration {
 	return pressureEvery
 }
 
-// read returns the state of now.
+// read returns the current reading.
 func (p *pressure) read() reading {
 	if now := time.Now(); now.After(p.limitsStale) {
 		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
@@ -196,7 +197,7 @@ func (p *pressure) read() reading {
 	return r
 }
 
-// check stops a run if it takes what is left, and returns when to look again.
+// check stops a run if it uses too much, and returns how long to wait before the next check.
 func (p *pressure) check() time.Duration {
 	now, began := p.read(), time.Now()
 	if !now.noProcesses() && began.After(p.fewUntil) {
@@ -214,7 +215,7 @@ func (p *pressure) check() time.Duration {
 	return max(loadShare*time.Since(began), pressureOften)
 }
 
-// relieve stops the run that takes most of the memory, or else of the processes, if one takes too much.
+// relieve stops the run that uses the most memory, or processes if memory is false, if it uses too much.
 func (p *pressure) relieve(r reading, memory bool) bool {
 	if !memory && r.processes > p.harmless {
 		defer supervise.Freeze()()
@@ -228,22 +229,22 @@ func (p *pressure) relieve(r reading, memory bool) bool {
 	}
 	stop(reason)
 	if memory {
-		load.KillLargest() // it would take the rest before it hears
+		load.KillLargest() // it would use up the rest before the stop reaches it
 	} else {
 		load.KillYoungest(leaders)
 	}
 	return true
 }
 
-// culprit returns what stops the run that takes most, what it takes, and the reason to
-// stop it; no reason if none is to be stopped. Until the memory of the last one has come back, that is
-// the only one that is stopped for memory.
+// culprit returns the function that stops the run that uses the most, what the run uses, and the reason to stop it;
+// the reason is nil if no run is to be stopped. Until the last victim's memory has come back, only that run may be
+// stopped for memory.
 func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
 	p.mu.Lock()
 	runs := maps.Clone(p.runs)
 	p.mu.Unlock()
 	loads := supervise.Loads(cookieName, memory, isServer)
-	maps.DeleteFunc(loads, func(run string, _ supervise.Load) bool { return runs[run] == nil }) // of another operator
+	maps.DeleteFunc(loads, func(run string, _ supervise.Load) bool { return runs[run] == nil }) // a run of another operator
 	only := ""
 	if memory && time.Now().Before(p.settled) {
 		only = p.victim
@@ -255,8 +256,8 @@ func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc
 	return runs[victim], loads[victim], reason
 }
 
-// greediest is the run that takes most of the memory, or else of the processes, and the reason to stop it; nil if it takes too
-// little to be what the container lacks. Unless empty, only is the one that may be stopped.
+// greediest returns the run that uses the most memory, or processes if memory is false, and the reason to stop it; the
+// reason is nil if the run does not use too much. If only is not empty, no other run is considered.
 func (r reading) greediest(loads map[string]supervise.Load, memory bool, only string) (run string, reason error) {
 	var most, all int64
 	for id, load := range loads {
@@ -269,7 +270,7 @@ func (r reading) greediest(loads map[string]supervise.Load, memory bool, only st
 		}
 	}
 	switch {
-	// Several runs may take as much: then it is the largest, if they take more than all else.
+	// Several runs may share the blame: the largest is stopped if all runs use more than everything else.
 	case memory && (most > r.memoryLimit/mostShare || most > 0 && all > r.memoryLimit/2):
 		return run, fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, most>>20, r.memory>>20, r.memoryLimit>>20)
 	case !memory && most > r.processesLimit/mostShare:
@@ -278,15 +279,15 @@ func (r reading) greediest(loads map[string]supervise.Load, memory bool, only st
 	return run, nil
 }
 
-// isServer tells that a cookie is that of a fork server.
+// isServer tells whether the value of a cookie belongs to a fork server.
 func isServer(value string) bool { return strings.HasPrefix(value, warm.ServerPrefix) }
 
-// leaders are the first processes of a run, which tell how it ends: the run head of
-// a forked run, and ansible-runner.
+// leaders is the number of a run's first processes, which are spared because they report
+// how the run ends: the run head of a forked run, and ansible-runner.
 const leaders = 2
 
-// shortage counts the processes that the kernel has killed in the control group
-// because its memory was used up, and those that could not be started.
+// shortage counts the processes of the control group that the kernel has killed
+// because the memory was used up, and those that could not be started.
 type shortage struct{ killed, refused int64 }
 
 func (p *pressure) shortage() shortage {
@@ -294,8 +295,8 @@ func (p *pressure) shortage() shortage {
 	return shortage{killed, refused}
 }
 
-// since says what a run may have died of that began at the earlier count; it is empty
-// if memory and processes were enough.
+// since says which shortage may have killed a run that began at the count began; it is
+// empty if memory and processes sufficed.
 func (e shortage) since(began shortage) string {
 	switch {
 	case e.killed > began.killed:

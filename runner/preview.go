@@ -12,32 +12,32 @@ import (
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
-// What stands in a [Preview] for what each run has of its own.
+// The placeholders in a [Preview] for the ID and the directory of a run.
 const (
 	PreviewID  = "RUN-ID"
 	PreviewDir = "/RUN-DIR"
 )
 
-// Preview is what a run is started with, as text.
+// Preview shows, as text, what a run is started with.
 type Preview struct {
-	// Command is ansible-runner with its arguments; More are those for ansible-playbook,
-	// which it reads from env/cmdline.
+	// Command is ansible-runner, or the command, with its arguments. More are arguments for
+	// ansible-playbook, which ansible-runner reads from env/cmdline.
 	Command []string
 	More    string
-	// Environment are the variables, NAME=value, that a run has beside or in place of
-	// those of the operator.
+	// Environment has the variables, NAME=value, that differ from the operator's environment;
+	// for a command, all its variables.
 	Environment []string
-	// Inventory are the files of the inventory, by name.
+	// Inventory maps the names of the inventory's files to their contents.
 	Inventory map[string]string
 	// ExtraVars is env/extravars, JSON or YAML; empty for a command.
 	ExtraVars string
-	// Input is what a command has on standard input, JSON; empty for Ansible.
+	// Input is the standard input of a command, JSON; empty for Ansible.
 	Input string
 }
 
 // NewPreview returns what a run of req would be started with in an environment, masked by
-// req.Mask. [PreviewDir] stands for its directory. It makes and removes a directory for
-// temporary files, and starts nothing.
+// req.Mask, with [PreviewDir] in place of its directory. It makes and removes a temporary
+// directory, and starts no process.
 func NewPreview(req Request, environ []string) (p Preview, err error) {
 	temp, err := os.MkdirTemp("", "rolewright-preview-")
 	if err != nil {

@@ -18,21 +18,22 @@ import (
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
-// The modes of everything in a private data directory: extra vars and
-// artifacts hold whatever the custom resource and the environment hold.
+// The modes of everything in a private data directory, which is private because
+// extra vars and artifacts may contain secrets of the custom resource and the
+// environment.
 const (
 	dirMode  fs.FileMode = 0o700
 	fileMode fs.FileMode = 0o600
-	// secretMode is that of the files in SecretsDir.
+	// secretMode is the mode of the files in SecretsDir.
 	secretMode fs.FileMode = 0o400
 )
 
-// runnerLog is the file of the private data directory that receives what
-// ansible-runner itself prints: nothing, or a traceback.
+// runnerLog is the file of the private data directory for the output of
+// ansible-runner itself: nothing, or a traceback.
 const runnerLog = "runner.log"
 
-// The directories of the private data directory that are ours: for the guard,
-// and for the temporary files of Ansible.
+// The directories that Rolewright adds to ansible-runner's layout: for the guard,
+// and for Ansible's temporary files.
 const (
 	callbackDir = "callback"
 	tempDir     = "tmp"
@@ -47,17 +48,17 @@ var guardPlugin []byte
 // settings are ansible-runner's env/settings.
 type settings struct {
 	// PexpectTimeout is how long ansible-runner takes to notice a signal, in
-	// seconds. Its default of 5 would spend the grace period on nothing.
+	// seconds. Its default of 5 would waste the grace period.
 	PexpectTimeout int `json:"pexpect_timeout"`
 	// SuppressOutput keeps ansible-runner from printing the playbook's output,
-	// which its artifacts hold anyway.
+	// which its artifacts contain anyway.
 	SuppressOutput bool `json:"suppress_ansible_output"`
 }
 
 // createPrivateDir creates the private data directory of a normalised request.
-// It is built under another name and renamed, so that a directory with the
-// name of a run is always complete. Nothing is fsynced: no directory is used
-// again after a crash, complete or not.
+// It builds the directory under another name and renames it, so that a directory
+// with the name of a run is always complete. It does not call fsync: after a crash
+// of the machine, no directory is used again.
 func createPrivateDir(req Request, environ []string) (err error) {
 	if _, err := os.Lstat(req.Dir); err == nil {
 		// The rename below would replace an empty directory.
@@ -72,7 +73,7 @@ func createPrivateDir(req Request, environ []string) (err error) {
 			err = errors.Join(fmt.Errorf("create private data dir: %w", err), os.RemoveAll(building))
 		}
 	}()
-	if err := os.Chmod(building, dirMode); err != nil { // whatever the umask
+	if err := os.Chmod(building, dirMode); err != nil { // regardless of the umask
 		return err
 	}
 	root, err := os.OpenRoot(building)
@@ -93,7 +94,7 @@ func createPrivateDir(req Request, environ []string) (err error) {
 // buildingSuffix ends the name of a directory that is not complete.
 const buildingSuffix = ".building"
 
-// buildingName is the name of a private data directory that is not complete.
+// buildingName is the path of the private data directory dir while it is not complete.
 func buildingName(dir string) string {
 	parent, base := filepath.Split(dir)
 	return filepath.Join(parent, "."+base+buildingSuffix)
@@ -148,8 +149,8 @@ func (d privateDir) fill(req Request, environ []string) error {
 	return d.files(req.Files)
 }
 
-// unquote strips the one pair of single quotes that manifests tend to put
-// around --ansible-args.
+// unquote strips a pair of single quotes, which manifests tend to put around the
+// value of --ansible-args.
 func unquote(cmdline string) string {
 	if len(cmdline) >= 2 && strings.HasPrefix(cmdline, "'") && strings.HasSuffix(cmdline, "'") {
 		return cmdline[1 : len(cmdline)-1]
@@ -158,9 +159,9 @@ func unquote(cmdline string) string {
 }
 
 // inventory writes the built-in inventory, or copies the one that replaces it.
-// In the built-in one, modules have their temporary files in the private data
-// directory, too: Ansible would put them into the home directory of the user's
-// entry in the password file. For other hosts that is no place.
+// The built-in inventory puts the temporary files of modules on localhost into
+// the private data directory, too; Ansible's default is the home directory in the
+// password file. Other hosts have no such directory.
 func (d privateDir) inventory(req Request, environ []string) error {
 	source := req.Inventory
 	if source == "" {
@@ -186,7 +187,7 @@ func (d privateDir) inventory(req Request, environ []string) error {
 		return fmt.Errorf("read inventory: %w", err)
 	}
 	if !fi.IsDir() {
-		// The file itself may be a link to anywhere: it was named so.
+		// The file itself may be a link to any place: the user chose it.
 		if err := d.copyPath(source, "inventory/hosts", fi.Mode()); err != nil {
 			return fmt.Errorf("copy inventory: %w", err)
 		}
@@ -203,10 +204,10 @@ func (d privateDir) inventory(req Request, environ []string) error {
 	return nil
 }
 
-// asyncDir is where asynchronous tasks leave their results, which stay where they
-// are; empty if Ansible's place is to be taken, in the home directory of the
-// task's user. That may be anybody where the operator is root (become), and
-// no one else can write to the private data directory.
+// asyncDir is the directory in which asynchronous tasks leave their results. It is
+// empty if Ansible's default, in the home directory of the task's user, is to be used:
+// if the operator is root, the task may run as any user (become), and other users
+// cannot write to the private data directory.
 func asyncDir(dir string, environ []string, euid int) string {
 	if euid == 0 || ansibleenv.Lookup(environ, "ANSIBLE_ASYNC_DIR") != "" {
 		return ""
@@ -214,8 +215,8 @@ func asyncDir(dir string, environ []string, euid int) string {
 	return path.Join(dir, tempDir)
 }
 
-// copyTree copies a directory. Links are kept as they are when they stay
-// inside it, as those of a mounted ConfigMap do, and refused otherwise.
+// copyTree copies a directory. Links inside it, such as those of a mounted
+// ConfigMap, are copied as links; links that lead outside are refused.
 func (d privateDir) copyTree(from *os.Root, to string) error {
 	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -249,8 +250,8 @@ func (d privateDir) copyTree(from *os.Root, to string) error {
 	})
 }
 
-// playbook copies the playbook for anyone who looks at the directory; it is run
-// from where it is. That it cannot be read is for Ansible to report.
+// playbook copies the playbook for people who look at the directory; the run uses
+// the original. If that cannot be read, Ansible reports it.
 func (d privateDir) playbook(source string) error {
 	if source == "" {
 		return nil
@@ -325,7 +326,7 @@ func (d privateDir) create(name string, mode fs.FileMode) (*os.File, error) {
 	return out, nil
 }
 
-// errSource is wrapped by errors about what was to be copied, not the copy.
+// errSource is wrapped by errors about the source of a copy, not the target.
 var errSource = errors.New("unusable source")
 
 // copyPath copies a regular file.
@@ -345,8 +346,8 @@ func (d privateDir) copyPath(source, target string, mode fs.FileMode) error {
 	return d.copy(in, target, mode)
 }
 
-// copy copies a file. The owner's bits are kept, so that an inventory script
-// stays executable; no one else gets any.
+// copy copies a file. It keeps the owner's permissions, so that an inventory
+// script stays executable, and gives none to others.
 func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
 	out, err := d.create(target, mode&dirMode|fileMode)
 	if err != nil {
@@ -356,7 +357,7 @@ func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
 	return errors.Join(err, out.Close())
 }
 
-// gone tells whether there is nothing at a path.
+// gone tells whether a path does not exist.
 func gone(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -16,44 +16,45 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// ErrNotRunnable is returned when the command of a run cannot be started: it is missing,
-// not executable, or needs an interpreter that is.
+// ErrNotRunnable is returned when the command of a run cannot be started: it, or its
+// interpreter, is missing or not executable.
 var ErrNotRunnable = errors.New("the command cannot be started")
 
-// Command is an executable that a run starts in place of Ansible. What it is told stands
-// in files, and it reports in one: see docs/handlers.md.
+// Command is an executable that a run starts in place of Ansible. It reads its input from
+// files, and writes its reports to a file: see docs/handlers.md.
 type Command struct {
 	// Path is the executable; absolute.
 	Path string
-	// Args are its arguments without the name, as they are given to it.
+	// Args are its arguments without the name, passed unchanged.
 	Args []string
 	// Dir is the working directory; absolute.
 	Dir string
-	// InheritEnv are the variables that it gets of the operator's beside the usual ones.
+	// InheritEnv names the variables of the operator that it gets in addition to the usual ones.
 	InheritEnv []string
 	// Env are more variables, with their values.
 	Env map[string]string
-	// StopSignal stops it, and Grace is the time between that and SIGKILL; 0 for SIGTERM
+	// StopSignal stops it, and Grace is the time between that and SIGKILL; 0 means SIGTERM
 	// and 5 seconds.
 	StopSignal syscall.Signal
 	Grace      time.Duration
-	// RequireResult has a run without a result fail.
+	// RequireResult makes a run without a result fail.
 	RequireResult bool
 }
 
-// The files of a command's private data directory. Those in env go with it when the run
-// has ended.
+// The files of a command's private data directory. The directory env is removed when the
+// run has ended.
 const (
-	// InputFile has what the command is told, ObjectFile the object alone. They are among
-	// [Request.Files]; the first is stdin, too.
+	// InputFile has the input of the command, ObjectFile the object alone. Both come from
+	// [Request.Files]; InputFile is also the standard input.
 	InputFile  = "env/input.json"
 	ObjectFile = "env/object.json"
-	// SecretsDir is the directory of those files that may only be read.
+	// SecretsDir is the directory of the files that are read-only.
 	SecretsDir = "env/secrets"
-	// SettingsFile has what else a program of ours is told; it is there if Files has it.
+	// SettingsFile has further input for one of Rolewright's own programs; it exists if
+	// [Request.Files] has it.
 	SettingsFile = "env/settings.json"
 
-	// ReportsFile has what the command reports, in the artifacts directory.
+	// ReportsFile has the reports of the command, in the artifacts directory.
 	ReportsFile = "events.jsonl"
 
 	homeDir     = "home"
@@ -62,10 +63,10 @@ const (
 	protocolEnv = "ROLEWRIGHT_PROTOCOL"
 )
 
-// protocol is the version of what a command and the operator tell each other.
+// protocol is the version of the protocol between a command and the operator.
 const protocol = "1"
 
-// keptEnv are the variables of the operator that a command gets.
+// keptEnv names the variables of the operator that every command gets.
 func keptEnv() []string {
 	names := []string{"PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TZ"}
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
@@ -74,9 +75,9 @@ func keptEnv() []string {
 	return names
 }
 
-// commandEnviron is the environment of a command: nothing of the operator's but what
-// programs need anywhere, so that no credentials are in it, and clients in the cluster
-// take the way to the API server that the kubeconfig says.
+// commandEnviron returns the environment of a command. Of the operator's variables it has
+// only those that all programs need and those in InheritEnv: it contains no credentials,
+// and Kubernetes clients reach the API server as the kubeconfig says.
 func (req Request) commandEnviron(environ []string) []string {
 	env := map[string]string{"LANG": "C.UTF-8"}
 	for _, name := range append(keptEnv(), req.Content.Command.InheritEnv...) {
@@ -108,7 +109,7 @@ func (req Request) commandEnviron(environ []string) []string {
 	return list
 }
 
-// fillCommand makes what a command finds in its private data directory.
+// fillCommand makes the contents of a command's private data directory.
 func (d privateDir) fillCommand(req Request) error {
 	artifacts := "artifacts/" + req.ID
 	for _, dir := range []string{"env", SecretsDir, "artifacts", artifacts, homeDir, tempDir} {
@@ -122,7 +123,7 @@ func (d privateDir) fillCommand(req Request) error {
 	return d.files(req.Files)
 }
 
-// executable is the program that the run starts.
+// executable returns the path of the program that the run starts; empty for a function.
 func (r *Runner) executable(req Request) (string, error) {
 	if c := req.Content.Command; c != nil {
 		path, err := exec.LookPath(c.Path)
@@ -141,7 +142,7 @@ func (r *Runner) executable(req Request) (string, error) {
 	return path, nil
 }
 
-// order is the command that starts the run.
+// order returns the command that starts the run.
 func (r *Runner) order(req Request, executable string) supervise.Command {
 	order := supervise.Command{
 		Path:   executable,
@@ -160,7 +161,7 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 	order.Signal, order.Grace, order.Hurry = c.StopSignal, cmp.Or(c.Grace, r.grace), req.Hurry
 	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.opts.Environ), cmp.Or(c.Dir, req.Dir)
 	if r.opts.Temp != nil {
-		// What the API server serves is the same for all runs, and takes kubectl seconds.
+		// kubectl needs seconds to discover what the API server serves, which is the same for all runs.
 		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.opts.Temp.dir.Name(), "kubecache"))
 	}
 	order.Output, order.Errors = filepath.Join(artifacts, stdoutFile), filepath.Join(artifacts, stderrFile)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Recorded reads how a run ended that any program has made with ansible-runner, of
-// which there are only the artifacts: dir is the private data directory, and id names
-// the directory in its artifacts. The error says that there is no end of it.
+// Recorded returns the result of a run from its artifacts alone, whichever program made
+// the run with ansible-runner: dir is the private data directory, and id the name of the
+// directory below its artifacts. It is an error if the artifacts have no exit code.
 func Recorded(ctx context.Context, dir, id string) (Result, error) {
 	req := Request{ID: id, Dir: dir}
 	text, err := tailBelow(dir, filepath.Join("artifacts", id, "rc"), 16, nil)

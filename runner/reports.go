@@ -23,22 +23,22 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// reportPoll is how often the file with the reports of a command is looked at, where no one tells of them.
+// reportPoll is the time between two looks at a command's reports, unless [Request].told announces them.
 const reportPoll = 200 * time.Millisecond
 
-// Bounds of what is taken of the reports of a run.
+// Bounds on the reports of a run.
 const (
 	maxStatusReports = 100 // conditions and statuses, each of which may be a write
 	maxTitle         = 200 // bytes of the name of a task
 	maxWarnings      = 20
 )
 
-// minRedacted is the shortest value that masking takes, in bytes without blanks.
+// minRedacted is the length of the shortest value that is masked, in bytes without blanks.
 const minRedacted = 6
 
-// Reported is what a command has said of its run.
+// Reported is what a command or function has reported about its run.
 type Reported struct {
-	// Verdict is its own, empty if it has given none, with what goes with it.
+	// Verdict, Changed and Message are those of its result; Verdict is empty if it has reported no result.
 	Verdict report.Verdict
 	Changed bool
 	Message string
@@ -47,23 +47,23 @@ type Reported struct {
 	// Warnings are about reports without effect.
 	Warnings []string
 
-	// name is that of the command in messages.
+	// name stands for the command in messages.
 	name string
-	// requireResult is that of the command.
+	// requireResult is RequireResult of the command.
 	requireResult bool
 	// function is true for a [Function].
 	function bool
-	// last is the last line that it has written to stderr.
+	// last is the last line of its stderr.
 	last string
-	// unanswered is true if it has asked for something while no operator was there.
+	// unanswered is true if a report asked for something that [Request].Call was not there to do.
 	unanswered bool
 	// exit is set when nothing is left of the run.
 	exit supervise.Exit
-	// stop stops the run; nil where there is none in progress.
+	// stop stops the run; nil if the run is not in progress.
 	stop context.CancelCauseFunc
 }
 
-// reportedIn is for the reports in the directory of a run that has ended; nil for a run of Ansible.
+// reportedIn returns a [Reported] for reading the reports of a run that has ended; nil for a run of Ansible.
 func reportedIn(req Request, exit supervise.Exit) *Reported {
 	if _, err := os.Lstat(filepath.Join(artifactsDir(req), ReportsFile)); err != nil {
 		return nil
@@ -74,9 +74,9 @@ func reportedIn(req Request, exit supervise.Exit) *Reported {
 	return &Reported{name: "command", exit: exit}
 }
 
-// CommandEvents are the events of the run of a command that has ended, whose private data
-// directory is dir; none for a run of Ansible. They have no times.
-// mask and redact are as in [Request].
+// CommandEvents returns the events of a command's run that has ended; nil for a run of Ansible.
+// dir is the run's private data directory. The events have no times. mask and redact are as
+// in [Request].
 func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func(context.Context, string)) (events []jobevent.Event) {
 	req := Request{ID: id, Dir: dir, Mask: mask, Redact: redact, OnEvent: func(e jobevent.Event) {
 		e.Created = time.Time{}
@@ -99,31 +99,31 @@ func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func
 	return events
 }
 
-// errReports is why a run is stopped whose reports cannot be relied on.
+// errReports is the cause with which a run is stopped if its reports cannot be relied on.
 var errReports = errors.New("the reports of the command cannot be relied on")
 
-// translation makes of the reports of a command what job events are for Ansible: each progress is a task.
+// translation turns the reports of a command into job events: each progress report becomes a task.
 type translation struct {
 	*Reported
 	ctx      context.Context // of one run
 	req      Request
 	file     *os.File
 	offset   int64
-	digest   hash.Hash // of what was read
+	digest   hash.Hash // of all that was read
 	reader   report.Reader
 	problem  error
 	summary  jobevent.Summary
 	counter  int
 	tasks    int
-	open     bool // a task has begun that has not ended
+	open     bool // a task has begun and not ended
 	task     string
 	diff     string // of the open task
 	changed  int    // tasks that have changed something
 	statuses int
-	known    []string // what was warned of
+	known    []string // the warnings of warnOnce so far
 }
 
-// follow reads the reports of a run until done is closed and the last one read. ctx is that of what they ask for.
+// follow reads the reports of a run until done is closed and the last report is read. ctx is for what the reports ask for.
 func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
 	t := &translation{Reported: c, ctx: ctx, req: req, digest: sha256.New()}
 	t.emit(jobevent.PlaybookStart, jobevent.Data{})
@@ -158,7 +158,7 @@ func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}
 	return t.summary
 }
 
-// read takes what is new in the file.
+// read reads the new part of the file.
 func (t *translation) read() error {
 	info, err := t.file.Stat()
 	switch {
@@ -183,10 +183,10 @@ func (t *translation) read() error {
 	return err
 }
 
-// whole tells, when the command has ended, whether all that it has reported is there.
+// whole checks, after the command has ended, that the file has kept all that it has reported.
 func (t *translation) whole(name string) error {
 	if t.exit.Stopped {
-		return nil // it was not given the time to end its last line
+		return nil // it had no time to finish its last line
 	}
 	info, err := t.file.Stat()
 	if err != nil {
@@ -253,7 +253,7 @@ func (t *translation) take(r report.Report) {
 	}
 }
 
-// call asks the operator for what the modules of the collection ask it for.
+// call has the operator do what a report asks for, as for the modules of its collection.
 func (t *translation) call(name string, r report.Report) {
 	if t.req.Call == nil {
 		t.unanswered = true
@@ -270,7 +270,7 @@ func (c *Reported) warn(warning string) {
 	}
 }
 
-// warnOnce warns of the first of its sort, and names its line.
+// warnOnce gives each warning only once, with the line of the first report that it is about.
 func (t *translation) warnOnce(warning string, r report.Report) {
 	if len(t.known) < maxWarnings && !slices.Contains(t.known, warning) {
 		t.known = append(t.known, warning)
@@ -278,7 +278,7 @@ func (t *translation) warnOnce(warning string, r report.Report) {
 	}
 }
 
-// title is the name of the task that a progress is.
+// title is the name of the task for a progress report.
 func title(r report.Report) string {
 	name := strings.Trim(text.OneLine(r.Step)+": "+text.OneLine(r.Message), ": ")
 	count := ""
@@ -297,7 +297,7 @@ func (t *translation) begin(name string) {
 	t.emit(jobevent.TaskStart, jobevent.Data{Name: name})
 }
 
-// end ends the task that has begun, if there is one. One with a diff has changed something.
+// end ends the open task, if there is one. A task with a diff counts as changed.
 func (t *translation) end(changed bool) {
 	if !t.open {
 		return
@@ -319,7 +319,7 @@ func (t *translation) result(kind jobevent.Kind, result map[string]any) {
 	t.emit(kind, jobevent.Data{Host: localhost, Res: res})
 }
 
-// finish ends the tasks by how the command has ended, if it was not stopped before.
+// finish ends the open task and the play as the command ended. After a stop it leaves them open.
 func (t *translation) finish() {
 	t.name, t.stop = text.Clip(text.OneLine(t.name), maxTitle), nil
 	if t.problem != nil {
@@ -363,7 +363,7 @@ func (t *translation) finish() {
 	}})
 }
 
-// hide masks what the command has said, once all is known that it has asked to mask.
+// hide masks what the command has said. It is called when all values are known that the command asked to mask.
 func (t *translation) hide() {
 	mask := t.req.Mask
 	if mask == nil {
@@ -375,7 +375,7 @@ func (t *translation) hide() {
 	}
 }
 
-// emit adds an event, and shows it.
+// emit adds an event to the summary, and passes it to OnEvent.
 func (t *translation) emit(kind jobevent.Kind, d jobevent.Data) {
 	t.counter++
 	d.PlaybookUUID = t.req.ID

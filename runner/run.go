@@ -26,42 +26,42 @@ type Options struct {
 	// Path is the ansible-runner executable; a name without a slash is looked
 	// up in PATH. Empty means ansible-runner.
 	Path string
-	// Environ is the environment that runs inherit, less the variables that
-	// concern only the operator; nil means that of this process.
+	// Environ is the environment that runs inherit, except for variables that
+	// concern only the operator; nil means the environment of this process.
 	Environ []string
-	// Warm has the fork servers from which runs are started where there is one,
-	// with the environment Environ, but for requests that say otherwise; nil means
-	// that every run starts a new Python.
+	// Warm has the fork servers that start the runs, unless no server is ready or
+	// the request says otherwise. Their environment must be Environ. nil means that
+	// every run starts a new Python.
 	Warm *warm.Pool
 	// WarmContent is Content of [warm.Options], for [NewPool].
 	WarmContent []string
 	// WarmIdle is Idle of [warm.Options], for [NewPool].
 	WarmIdle time.Duration
-	// ForkTimeout is how long such a server may take to fork a run; 0 means
-	// 15 seconds. A fork that comes late halves the number of
-	// runs at a time, and the run is forked in its turn. The server is replaced if
-	// the run was the only one.
+	// ForkTimeout is how long a fork server may take to fork a run; 0 means
+	// 15 seconds. A fork that comes late halves the number of concurrent runs, and
+	// the run is forked when it is its turn. If it was the only run, the server is
+	// replaced.
 	ForkTimeout time.Duration
-	// OnLimit is called with the number of runs at a time when forks come late, and
-	// with 0 when there is no limit any more: one call after the other. It must not
+	// OnLimit is called with the new limit of concurrent runs when forks come late,
+	// and with 0 when there is no limit any more. Calls do not overlap. It must not
 	// call the Runner. It may be nil.
 	OnLimit func(int)
 	// TrustLine and Trace are those of [warm.Options], for [NewPool].
 	TrustLine bool
 	Trace     string
-	// Temp is the directory for the temporary files of runs; with nil they have
-	// theirs where TMPDIR in Environ says.
+	// Temp is the directory for the temporary files of runs; nil leaves the
+	// directory to TMPDIR in Environ.
 	Temp *Temp
-	// Collections has the collections that runs find beside the user's; nil has none.
+	// Collections has the collections that runs find in addition to the user's; nil has none.
 	Collections *collection.Dir
 }
 
 // Runner executes runs. It is safe for concurrent use.
 type Runner struct {
 	opts Options
-	// grace is that of the runs; 0, but in tests.
+	// grace is the grace period of runs; 0 except in tests.
 	grace time.Duration
-	// patience is [fullPatience], but in tests.
+	// patience is [fullPatience] except in tests.
 	patience time.Duration
 
 	supervisor *supervise.Launcher
@@ -69,7 +69,7 @@ type Runner struct {
 	pressure   *pressure
 }
 
-// New returns a Runner. It looks for nothing; see [Runner.Check].
+// New returns a Runner. It does not check that the programs are installed; see [Runner.Check].
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
@@ -78,31 +78,34 @@ func New(opts Options) *Runner {
 	}
 }
 
-// Close ends what the Runner keeps between runs. It is called when no run is
-// in progress, and none comes.
+// Close ends what the Runner keeps between runs. It is called when no run is in
+// progress and none will begin.
 func (r *Runner) Close() { r.supervisor.Close() }
 
-// installIt is what to do if there is no ansible-runner.
+// installIt is the advice for users without ansible-runner.
 const installIt = "install it, make it executable, or name another one with --ansible-runner"
 
 // endRecord is the file of the private data directory that says how the
-// process tree ended. It is there once nothing is left of the run.
+// process tree ended. It exists once nothing is left of the run.
 const endRecord = "end.json"
 
 // tailLimit bounds each of the two parts of [Result.Tail]. ansible-playbook
-// answers bad arguments with one line of error and 7 KiB of help.
+// answers bad arguments with one line of error message and 7 KiB of help.
 const tailLimit = 16 << 10
 
 // Run executes the request and blocks until its whole process tree is gone.
-// When ctx ends before the run does, the run gets SIGTERM, a grace period and
-// SIGKILL, and the error wraps [context.Cause]. When the run ended by itself
+// If ctx ends before the run does, the run gets SIGTERM, a grace period and
+// SIGKILL, and the error wraps [context.Cause]. If the run ended by itself
 // before the stop took effect, there is no error: what it achieved is known.
 //
-// Other errors mean that there was no run ([ErrUnavailable], a private data
-// directory that could not be created), after which the directory does not
-// exist, unless Ansible itself has said that it is too old, that a helper process of the run was killed ([ErrCut]), that the run was
-// stopped since this process stood still ([ErrStoodStill]), or that processes survived
-// ([supervise.ErrSurvivors]) or may have ([supervise.ErrUnseen]).
+// Other errors mean that
+//   - there was no run ([ErrUnavailable], a private data directory that could not
+//     be created). Then the directory does not exist, except if ansible-runner was
+//     started and Ansible said that it is too old;
+//   - a helper process of the run was killed ([ErrCut]);
+//   - the run was stopped because this process stood still ([ErrStoodStill]);
+//   - processes of the run survived ([supervise.ErrSurvivors]), or may have
+//     ([supervise.ErrUnseen]).
 func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1}
 	req, err := req.normalise()
@@ -148,7 +151,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	res.fill(req, exit, summary)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
-	if exit.Cut && !errors.Is(err, ErrCut) && !(req.reports != nil && req.reports.Problem != "" && gone(req.Dir)) { // with the directory, the record is gone
+	if exit.Cut && !errors.Is(err, ErrCut) && !(req.reports != nil && req.reports.Problem != "" && gone(req.Dir)) { // the record is gone with the directory
 		err = errors.Join(ErrCut, err)
 	}
 	cause := context.Cause(ctx)
@@ -159,7 +162,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cmp.Or(cause, ErrStoodStill)), err)
 	}
 	err = cmp.Or(err, res.tooOld())
-	// A convenience for people: that it is missing makes no result an error.
+	// The link is a convenience for people: without it, the result is no error.
 	_ = linkLatest(req.Dir, req.ID)
 	return res, err
 }
@@ -199,10 +202,10 @@ func notStarted(ctx context.Context, req Request, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// Recover returns what is known of a run whose operator did not live to see
-// its end: what Run would have returned. It reads the private data directory
-// and waits for nothing. [ErrNoRecord] means that the end is not known; then
-// nothing else may be believed of the run either. mask is as [Request.Mask].
+// Recover returns what Run would have returned for a run whose operator process
+// ended first. It reads the private data directory and waits for nothing.
+// [ErrNoRecord] means that the end is not known; then the rest of the Result must
+// not be relied on either. mask is as [Request.Mask].
 func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
 	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
@@ -222,14 +225,14 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 		return res, fmt.Errorf("%w: it is not known what has become of its reports", ErrNoRecord)
 	}
 	if exit.Signal == "SIGKILL" && !res.ended() {
-		// [Runner.Reap] may have done that, before the supervisor knew that it was alone.
+		// [Runner.Reap] may have killed it before the supervisor noticed that the operator was gone.
 		return res, fmt.Errorf("%w: it was killed", ErrNoRecord)
 	}
 	return res, nil
 }
 
 // Reap kills what is left on this machine of a run that another process has
-// begun, and returns when nothing is.
+// begun, and returns when nothing is left.
 func (r *Runner) Reap(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil // no run of ours
@@ -242,8 +245,8 @@ func (r *Runner) Reap(id string) error {
 
 // supervise runs ansible-runner, or the command of the run, and follows its events.
 func (r *Runner) supervise(ctx context.Context, executable string, req Request) (supervise.Exit, jobevent.Summary, error) {
-	// The events are read to their end also when ctx has ended: what was done
-	// until then is part of the result.
+	// All events are read even if ctx has ended: what was done until then is part
+	// of the result.
 	done := make(chan struct{})
 	summaries := make(chan jobevent.Summary, 1)
 	req.asked = &atomic.Pointer[time.Time]{}
@@ -259,7 +262,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 			observe(e)
 		}
 	}
-	following := ctx // that of what a command asks for
+	following := ctx // for what a command's reports ask for
 	if req.reports == nil {
 		following = context.WithoutCancel(ctx)
 	}
@@ -273,7 +276,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	return exit, <-summaries, err
 }
 
-// follow adds up the events of a run until done is closed and the last one
+// follow adds up the events of a run until done is closed and the last event is
 // read.
 func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
 	if req.reports != nil {
@@ -298,15 +301,15 @@ func artifactsDir(req Request) string {
 	return filepath.Join(req.Dir, "artifacts", req.ID)
 }
 
-// fill adds how the process tree has ended, and what the run has left in its directory.
+// fill adds how the process tree ended, and what the run has left in its directory.
 func (r *Result) fill(req Request, exit supervise.Exit, summary jobevent.Summary) {
 	r.ExitCode, r.Signal, r.Notes, r.Memory, r.CPU = exit.Code, exit.Signal, exit.Notes, exit.Memory, exit.CPU
 	r.Summary, r.Command = summary, req.reports
 	r.Status, r.Tail = readArtifacts(req)
 }
 
-// ended tells whether ansible-runner brought the run to an end by itself. Of a command that
-// was stopped that is not known, unless it was for what it has reported.
+// ended tells whether the run is known to have ended by itself. For a command that was stopped
+// that is not known, unless it was stopped because of its reports.
 func (r Result) ended() bool {
 	if r.Command != nil {
 		return r.Command.Problem != ""
@@ -314,9 +317,9 @@ func (r Result) ended() bool {
 	return r.Summary.Complete && (r.Status == statusSuccessful || r.Status == statusFailed)
 }
 
-// readArtifacts reads ansible-runner's word for the end and the end of the
-// output: the playbook's first, then what ansible-runner itself had to say.
-// What cannot be read is empty; the verdict then rests on the rest.
+// readArtifacts reads ansible-runner's status of the run and the end of the
+// output: the playbook's first, then ansible-runner's own. What cannot be read is
+// empty; the verdict then rests on the rest.
 func readArtifacts(req Request) (status, tail string) {
 	dir := filepath.Join("artifacts", req.ID)
 	status, _ = tailBelow(req.Dir, filepath.Join(dir, "status"), 64, nil)

@@ -25,23 +25,22 @@ var ErrNoSpace = errors.New("no space left for the run's files")
 // private data directory had grown beyond [Request.MaxBytes].
 var ErrTooLarge = errors.New("the run has written too much")
 
-// IsNoSpace tells whether an error says that a file system has no room, or
-// that its user may have no more of it.
+// IsNoSpace tells whether an error says that a file system is full, or that
+// its user's quota is used up.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, ErrNoSpace) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
 // A file system with less room than this is as good as full: ansible-runner
-// writes a file for each event, most of them a few KiB. The probe is smaller, so
-// as not to take from a run what it may need.
+// writes a file for each event, most of them a few KiB. The probe is smaller, to
+// leave space for the run.
 const (
 	fewBytes  = 64 << 10
 	fewFiles  = 8
 	probeSize = 16 << 10
 )
 
-// full tells whether the file system of dir is as good as full, by what it says
-// of itself.
+// full tells whether the file system of dir is as good as full, by its own numbers.
 func full(dir string) bool {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -51,8 +50,8 @@ func full(dir string) bool {
 	return st.Bavail*uint64(st.Bsize) < fewBytes || st.Files > 0 && st.Ffree < fewFiles
 }
 
-// Space is how large the file system of a directory is, and how much of it may
-// still be used, in bytes.
+// Space returns the size of the file system of a directory, and how much of it is
+// still available, in bytes.
 func Space(dir string) (size, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -61,8 +60,8 @@ func Space(dir string) (size, free int64, err error) {
 	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
-// exhausted tells whether a file cannot be written in dir because no space is left. It
-// finds a quota too, and space that only the superuser may use.
+// exhausted tells whether a file cannot be written in dir because no space is left. Unlike
+// full it notices quotas, and space that only the superuser may use.
 func exhausted(dir string) bool {
 	name := filepath.Join(dir, ".probe")
 	err := plainfile.Replace(name, make([]byte, probeSize))
@@ -72,7 +71,7 @@ func exhausted(dir string) bool {
 	return IsNoSpace(err)
 }
 
-// Usage is how much of the disk a directory and what is in it takes, in bytes.
+// Usage returns the disk space of a directory and its contents, in bytes.
 // What cannot be read does not count.
 func Usage(dir string) int64 {
 	var sum int64
@@ -82,7 +81,7 @@ func Usage(dir string) int64 {
 		}
 		if fi, err := entry.Info(); err == nil {
 			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				const block = 512 // whatever the file system's: stat(2)
+				const block = 512 // independent of the file system: stat(2)
 				sum += st.Blocks * block
 			}
 		}
@@ -97,12 +96,13 @@ type guard struct {
 	cancel context.CancelCauseFunc
 	quit   chan struct{}
 	group  sync.WaitGroup
-	// noSpace is true if the file system was seen full; read it after stop.
+	// noSpace is true if the file system was full at some check; read it after stop.
 	noSpace bool
-	// since is when it became full, patience how long the run may go on then.
+	// since is when the file system became full, zero if it is not; patience is how
+	// long the run may go on then.
 	since    time.Time
 	patience time.Duration
-	// pipes are those that were found in the place of artifacts.
+	// pipes are the named pipes that clear found in place of artifacts.
 	pipes []*os.File
 }
 
@@ -121,9 +121,9 @@ func (g *guard) stop() {
 	}
 }
 
-// guardEvery is how often a run's directory is looked at. Of a large one the
-// files are counted less often, so that it takes no more than a twentieth of
-// the time.
+// guardEvery is the time between two checks of a run's directory. The size of a
+// large directory is measured less often, so that measuring takes no more than a
+// twentieth (1/guardShare) of the time.
 const (
 	guardEvery = time.Second
 	guardShare = 20
@@ -154,8 +154,8 @@ func (g *guard) run() {
 	}
 }
 
-// fullPatience is how long a run may go on without space. What it does then
-// cannot be proved, and it may never end: ansible-runner's callback plugin for
+// fullPatience is how long a run may go on without space. There is no proof of
+// what it does then, and it may hang: ansible-runner's callback plugin for
 // ansible-playbook does not release its lock when it cannot write.
 const fullPatience = 20 * time.Second
 
@@ -174,8 +174,8 @@ func (g *guard) checkSpace() {
 }
 
 // clear removes what a playbook has put where ansible-runner writes its last
-// files: it would write into the target of a link, and wait for ever for
-// someone to read from a pipe.
+// files: ansible-runner would write to the target of a link, and wait forever for
+// a reader of a pipe.
 func (g *guard) clear() {
 	root, err := plainfile.OpenDir(g.req.Dir)
 	if err != nil {
@@ -189,7 +189,7 @@ func (g *guard) clear() {
 			continue
 		}
 		if fi.Mode()&fs.ModeNamedPipe != 0 {
-			// A reader lets those go who wait for one already.
+			// Opening it unblocks writers that already wait for a reader.
 			if f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
 				g.pipes = append(g.pipes, f)
 			}

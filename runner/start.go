@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// latest is Until by the clock that all processes share. Whenever this process is
-// frozen here, it comes to no more.
+// latest returns Until on the clock that all processes share; 0 is no limit. If this
+// process is frozen between the two readings, the result is only earlier.
 func (req Request) latest() time.Duration {
 	if req.Until == nil {
 		return 0
@@ -21,8 +21,8 @@ func (req Request) latest() time.Duration {
 	return max(1, now+time.Until(req.Until()))
 }
 
-// start runs ansible-runner, from a fork server if there is one. One that cannot
-// start it costs the run nothing but time.
+// start runs the command c, from a fork server if there is one. A server that cannot
+// start the run only delays it.
 func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (supervise.Exit, error) {
 	if c.Server = req.server; c.Server != "" || r.opts.Warm == nil || req.Executor == ExecutorRunner || req.reports != nil {
 		return r.supervisor.Run(ctx, c)
@@ -35,8 +35,8 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 	}
 }
 
-// startOnce runs ansible-runner when it is its turn. If it says again, the fork
-// came late among other runs, and nothing was started.
+// startOnce runs ansible-runner when it is its turn. If again is true, nothing was
+// started, because the fork came too late, and startOnce has to be called once more.
 func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
 	limited, err := r.throttle.enter(ctx)
 	if err != nil {
@@ -44,15 +44,15 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	}
 	defer r.throttle.leave()
 	if limited {
-		// A machine that is late has no time for a new Python. That there will be no
-		// server is what Await says.
+		// A machine with late forks has no time for a new Python. If there will be no
+		// server, Await says so.
 		_ = r.opts.Warm.Wait(ctx)
 	}
 	lease, err := r.opts.Warm.Await(ctx)
 	if ctx.Err() != nil && err != nil {
 		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, context.Cause(ctx))
 	}
-	c.Until = req.latest() // it has waited
+	c.Until = req.latest() // it may have changed during the wait
 	if err != nil {
 		exit, err := r.supervisor.Run(ctx, c)
 		return exit, false, err
@@ -72,7 +72,7 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	req.asked.Store(nil)
 	late := errors.Is(err, supervise.ErrLate)
 	if late && r.throttle.late(asked) {
-		err = nil // the server may be well
+		err = nil // the server may be in order
 	}
 	lease.Release(exit, err)
 	if err := removeStart(c); err != nil {
@@ -86,7 +86,7 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	return exit, false, err
 }
 
-// removeStart removes what a command has left that was not started.
+// removeStart removes the files of an attempt that did not start the command.
 func removeStart(c supervise.Command) error {
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

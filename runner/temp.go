@@ -12,24 +12,25 @@ import (
 	"github.com/rolewright/rolewright/runner/internal/lockeddir"
 )
 
-// Temp is the directory that the runs of a [Runner] have for temporary files
-// (TMPDIR). A process that is killed leaves some there: Ansible's modules unpack
-// their arguments and utilities, Kubernetes clients write keys. What runs have
-// left is removed when none of those is in progress that can have made it; what
-// they keep there for each other, as the Kubernetes client keeps what it has
-// discovered, stays until Close. It is safe for concurrent use; nil is none.
+// Temp is the directory for temporary files (TMPDIR) that the runs of a [Runner]
+// share. A process that is killed leaves files there: Ansible's modules unpack
+// their arguments and utilities, Kubernetes clients write keys. Such a leftover is
+// removed when no run is in progress that may have made it. Files that runs share,
+// such as the discovery cache of the Kubernetes client, stay until Close. It is
+// safe for concurrent use; nil means no such directory.
 type Temp struct {
 	dir lockeddir.Dir
 
 	mu sync.Mutex
-	// begun counts the runs; live are the numbers of those in progress.
+	// begun counts the runs so far; live has the numbers of the runs in progress.
 	begun uint64
 	live  map[uint64]bool
-	// seen has what may be left of runs: that and its file, with begun at the time
-	// it was seen first, which no run has made that began later.
+	// seen maps names in the directory to possible leftovers of runs.
 	seen map[string]leftover
 }
 
+// leftover is a file that a run may have left. begun is the count of runs when the
+// file was first seen: a run with a higher number has not made it.
 type leftover struct {
 	info  fs.FileInfo
 	begun uint64
@@ -38,8 +39,8 @@ type leftover struct {
 // tempPrefix begins the names of the directories of Temps.
 const tempPrefix = "rolewright-tmp-"
 
-// NewTemp makes a directory for temporary files below one that may be
-// everybody's, and removes those of processes that are no more.
+// NewTemp makes a directory for temporary files below parent, which other users may
+// share, and removes the directories of processes that no longer exist.
 func NewTemp(parent string) (*Temp, error) {
 	dir, err := lockeddir.Make(parent, tempPrefix)
 	if err != nil {
@@ -48,11 +49,11 @@ func NewTemp(parent string) (*Temp, error) {
 	return &Temp{dir: dir, live: map[uint64]bool{}, seen: map[string]leftover{}}, nil
 }
 
-// Close removes the directory. It is called when no run is in progress, and none
-// comes.
+// Close removes the directory. It is called when no run is in progress and none
+// will begin.
 func (t *Temp) Close() {
 	if t != nil {
-		_ = t.dir.Remove() // the next process does
+		_ = t.dir.Remove() // else the next process does
 	}
 }
 
@@ -64,19 +65,19 @@ func (t *Temp) environ(environ []string) []string {
 	return append(environ[:len(environ):len(environ)], "TMPDIR="+t.dir.Name())
 }
 
-// longestControlDir is the most bytes that the path of a directory for ssh's
-// sockets may have: that of a socket has at most 107, of which Ansible takes 11
-// and ssh, while it makes one, 17.
+// longestControlDir is the length limit, in bytes, of the path of a directory for
+// ssh's sockets: the path of a socket has at most 107 bytes, of which Ansible needs
+// 11, and ssh 17 while it makes a socket.
 const longestControlDir = 79
 
-// begin is called before a run begins. It returns the path of the run's own
-// directory for ssh's sockets, which Ansible makes; empty if there can be none.
-// ended is called when nothing is left of the run's processes.
+// begin is called before a run begins. controlDir is the path of the run's own
+// directory for ssh's sockets, which Ansible makes; empty if the path would be too
+// long. The caller calls ended when nothing is left of the run's processes.
 func (t *Temp) begin() (controlDir string, ended func()) {
 	if t == nil {
 		return "", func() {}
 	}
-	// Someone may clean up where it stands.
+	// A cleaner of temporary files may have removed the directory.
 	_ = os.Mkdir(t.dir.Name(), dirMode)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,12 +99,13 @@ func (t *Temp) begin() (controlDir string, ended func()) {
 	}
 }
 
-// transient matches the names of what is made for the life of one process, by
-// random parts: a module's, and those of Python's packages tempfile and
-// multiprocessing, and of mktemp(1), where no other name is given.
+// transient matches the names, with random parts, of files that are made for the
+// life of one process: those of Ansible's modules, and the default names of Python's
+// packages tempfile and multiprocessing and of mktemp(1).
 var transient = regexp.MustCompile(`^(ansible_.*_payload_|tmp|pymp-)[a-z0-9_]{8}|^tmp\.[A-Za-z0-9]{10}$`)
 
-// leftLocked are the paths of what was seen when no run was in progress that is now.
+// leftLocked returns the paths of the leftovers that no run in progress can have made:
+// they were seen before the oldest of these runs began.
 func (t *Temp) leftLocked() []string {
 	oldest := t.begun + 1
 	for number := range t.live {

@@ -10,14 +10,14 @@ import (
 )
 
 // ErrNoTurn is wrapped by the error of a run that was stopped while it waited for its
-// turn, because forks come late. Nothing was started.
+// turn, which runs do when forks come late. Nothing was started.
 var ErrNoTurn = errors.New("it was stopped before its turn came")
 
-// throttle lowers the number of runs at a time while forks come late: more runs,
-// or new Pythons in their place, would make the machine later still. The limit is
-// halved by a fork that comes late, grows by one with each run that begins, and
-// where a run has waited for a while (long runs may hold all places), and goes when
-// it is above the number of runs that there were at first.
+// throttle limits the number of concurrent runs while forks come late: more runs,
+// or cold starts instead of forks, would slow the machine down further. A late fork
+// sets the limit to half the runs in progress. The limit grows by one with each run
+// that begins, and when a run has waited for a while, since long runs may hold all
+// places. It is lifted when it exceeds the number of runs before it was first set.
 type throttle struct {
 	onChange func(limit int)
 	// pause is how long a run waits before the limit grows; 0 means [throttlePause].
@@ -25,13 +25,13 @@ type throttle struct {
 
 	mu      sync.Mutex
 	running int
-	// limit is 0 while there is none; most is where it ends.
+	// limit is 0 while there is none; a limit above most is lifted.
 	limit, most int
-	// lowered is when the limit was last lowered, and changed when it was changed.
-	// futile counts how often it was lowered since a run has begun.
+	// lowered is when the limit was last lowered, changed when it last changed.
+	// futile counts how often it was lowered since a run last began.
 	lowered, changed time.Time
 	futile           int
-	// free is closed when there may be a place.
+	// free is closed, and replaced, when a place may have become free.
 	free chan struct{}
 }
 
@@ -44,8 +44,8 @@ func newThrottle(onChange func(limit int)) *throttle {
 	return &throttle{onChange: onChange, free: make(chan struct{})}
 }
 
-// enter waits for a place, and tells whether there is a limit. The error is the
-// cause of the context's end.
+// enter waits for a place, and tells whether there is a limit. If ctx ends first,
+// the error is its cause.
 func (t *throttle) enter(ctx context.Context) (limited bool, err error) {
 	pause := cmp.Or(t.pause, throttlePause)
 	for {
@@ -81,22 +81,22 @@ func (t *throttle) leave() {
 	t.wake()
 }
 
-// wake is called under the lock.
+// wake wakes the runs that wait in enter. It is called under the lock.
 func (t *throttle) wake() {
 	close(t.free)
 	t.free = make(chan struct{})
 }
 
-// late lowers the limit because of a fork that was asked for at a time and came
-// late. It is false if that does not help, because the run was the only one, or no run
-// has begun since the limit was lowered so often that it would be 1. Then the server is
-// to be given up.
+// late lowers the limit because a fork that was requested at asked came late. It
+// returns false if that does not help, because the run was the only one, or because no
+// run has begun although the limit was lowered often enough to reach 1. Then the caller
+// has to give the server up.
 func (t *throttle) late(asked time.Time) (helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case asked.Before(t.lowered):
-		return true // among more runs than there are now
+		return true // the limit was lowered since: there were more runs then
 	case t.running == 1, t.futile > bits.Len(uint(t.most)):
 		t.futile = 0
 		return false
@@ -109,8 +109,8 @@ func (t *throttle) late(asked time.Time) (helps bool) {
 	return true
 }
 
-// begun is called when a run has begun its playbook that was forked, which was asked
-// for at a time.
+// begun is called when a forked run has begun its playbook; asked is when the fork was
+// requested.
 func (t *throttle) begun(asked time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *throttle) begun(asked time.Time) {
 	}
 }
 
-// raise is called under the lock, while there is a limit.
+// raise raises the limit by one, or lifts it. It is called under the lock, while there is a limit.
 func (t *throttle) raise() {
 	t.changed = time.Now()
 	if t.limit++; t.limit > t.most {

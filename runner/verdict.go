@@ -62,21 +62,21 @@ type Verdict struct {
 	Success bool
 	// Reason is the kind of end.
 	Reason Reason
-	// Message explains a failure: what, task, host, file:line. Its first line
-	// is the task's own message. At most 1 KiB of valid UTF-8 without control
-	// characters other than newline. Empty on success.
+	// Message explains a failure: what happened, task, host, file:line. Its first
+	// line is the task's own message. It has at most 1 KiB of valid UTF-8 without
+	// control characters other than newline, and is usually empty on success.
 	Message string
 }
 
-// ansible-runner's words for an end that it brought about itself.
+// The values of ansible-runner's status for a playbook that ended by itself.
 const (
 	statusSuccessful = "successful"
 	statusFailed     = "failed"
 )
 
-// Verdict judges the run. It is a pure function of the Result: success rests
-// on the exit code, ansible-runner's status and the stats; events and output
-// only explain what else it was.
+// Verdict judges the run. It is a pure function of the Result: success rests on
+// the exit code, ansible-runner's status and the stats; events and output only
+// explain a failure.
 func (r Result) Verdict() Verdict {
 	if r.Command != nil {
 		return r.Command.verdict(r)
@@ -88,9 +88,9 @@ func (r Result) Verdict() Verdict {
 	return Verdict{Reason: reason, Message: compose(what, place)}
 }
 
-// proved tells whether the run is known to have succeeded. Nothing processed
-// is a success where a play ended early or has no tasks, and none where it
-// found no host.
+// proved tells whether the run is known to have succeeded. A run that processed
+// no host is a success if a play ended early or has no tasks, and a failure if no
+// play found a host.
 func (r Result) proved() bool {
 	s := r.Summary
 	if r.Command != nil {
@@ -102,24 +102,24 @@ func (r Result) proved() bool {
 }
 
 // noResults tells whether tasks were begun and none has a result on any host:
-// ansible-core 2.19 passes over tasks whose worker processes cannot do their
-// work, on a disk that fails for instance, and ends with exit code 0. That a
-// meta task ends a play before anything else is no such case, and neither is an
-// include of which ansible-core 2.14 counts no host.
+// ansible-core 2.19 passes over tasks whose worker processes cannot work, for
+// instance on a failing disk, and ends with exit code 0. It is false if a meta
+// task ended the play first, or for an include, for which ansible-core 2.14 counts
+// no host.
 func (r Result) noResults() bool {
 	s := r.Summary
 	return s.Acted && !s.Answered && s.Stats != nil && len(s.Stats.Processed) == 0
 }
 
-// noHosts tells whether a play found no host and no other play found one: one that has no
-// tasks, or ends early, has none in the stats.
+// noHosts tells whether a play found no host and no other play found one. The stats alone
+// do not tell: a play without tasks, or that ends early, adds no host to them.
 func (r Result) noHosts() bool {
 	s := r.Summary
 	return s.NoHostsMatched && !s.HostsMatched && (s.Stats == nil || len(s.Stats.Processed) == 0)
 }
 
 // explain says why a run is no success: the reason, the text that explains it,
-// and the lines that name the place.
+// and the lines that say where it happened.
 func (r Result) explain() (Reason, string, string) {
 	culprits := r.Summary.Culprits()
 	switch {
@@ -199,8 +199,8 @@ func (r Result) death() (Reason, string, string) {
 	return RunnerDied, text, place
 }
 
-// lackedSpace tells whether a run on a full disk failed for that, and not for
-// reasons that Ansible gives.
+// lackedSpace tells whether a run failed because its disk was full, and not for
+// another reason that Ansible gives.
 func (r Result) lackedSpace(culprits []jobevent.Failure) bool {
 	switch {
 	case !r.NoSpace:
@@ -235,7 +235,7 @@ func (r Result) lastTask() string {
 func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
 	first := jobevent.Decisive(culprits)
 	f := culprits[first]
-	// What must not be lost stands first: compose cuts at the end.
+	// The most important comes first: compose cuts at the end.
 	place := []string{describe(f.Task, f.Host)}
 	if f.Detail != "" {
 		place = append(place, text.Clip(text.OneLine(f.Detail), 200))
@@ -273,11 +273,11 @@ func taskReason(f jobevent.Failure) Reason {
 	}
 }
 
-// speaksForItself matches the actions whose message is the author's.
+// speaksForItself matches the actions whose message is written by the content's author.
 var speaksForItself = regexp.MustCompile(`(^|\.)(fail|assert)$`)
 
-// validates matches the action of the task that Ansible puts before those of a role
-// with an argument specification.
+// validates matches the action of the task that Ansible puts before the tasks of a
+// role with an argument specification.
 var validates = regexp.MustCompile(`(^|\.)validate_argument_spec$`)
 
 // describe names a task, where it ran, and where it is written.
@@ -303,15 +303,15 @@ func hosts(counts map[string]int) string {
 	return text.Clip(text.OneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
 }
 
-// messageLimit bounds a verdict's message; placeLimit is the part of it that
-// the place may take from a long text.
+// messageLimit bounds a verdict's message; placeLimit is the part of it that is
+// kept for the place if the text is long. Both are in bytes.
 const (
 	messageLimit = 1 << 10
 	placeLimit   = 512
 )
 
-// compose makes the message of a verdict: the text, and on the lines after it
-// the place, both cut as far as needed.
+// compose makes the message of a verdict: the text, followed by the place on
+// lines of its own, both shortened as needed.
 func compose(what, place string) string {
 	what = strings.TrimSpace(plain(what))
 	place = strings.TrimSpace(plain(place))
@@ -322,7 +322,7 @@ func compose(what, place string) string {
 	return text.Clip(what, messageLimit-len(place)-1) + "\n" + place
 }
 
-// plain is printable text with newlines as the only control characters.
+// plain returns s as printable text with newlines as the only control characters.
 func plain(s string) string {
 	return strings.ReplaceAll(text.Plain(s), "\t", " ")
 }

@@ -16,25 +16,25 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Kept is the annotation that holds what has no place in the version that an object is in:
+// Kept is the annotation with the fields that have no place in the current version of an object,
 // by version and by path.
 const Kept = "rolewright.dev/other-versions"
 
-// maxKept bounds the annotation: the API server takes 256 KiB of annotations.
+// maxKept bounds the annotation, in bytes: the API server accepts 256 KiB of annotations.
 const maxKept = 128 << 10
 
 // errKept is returned for an object whose fields do not fit into the annotation.
 var errKept = errors.New("fields that have no place in the other version are too large to be kept in an annotation")
 
-// Fits tells whether the schema of a version takes a value in the field at a path. An error says
-// that the schema is not known.
+// Fits tells whether the schema of a version accepts a value for the field at a path. An error
+// says that the schema is not known.
 type Fits func(version, path string, value any) (bool, error)
 
-// Convert changes an object to another version of its kind: by way of the version of the
-// watch, by the moves to it and from it. A version that the watch does not list has its
-// fields where the watch's version has them. What cannot be moved is kept in the
-// annotation [Kept], and put back by the conversion to the version that it is from, if it fits
-// there: users can write the annotation, and the API server checks no schema after a conversion.
+// Convert changes an object to another version of its kind: first to the version of the watch
+// and then to the other one, by the moves of the watch. A version that the watch does not list
+// has its fields in the same places as the watch's version. Fields that cannot be moved are kept
+// in the annotation [Kept]. The conversion back to their version restores them if they fit its
+// schema: users can write the annotation, and the API server checks no schema after a conversion.
 func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits) error {
 	gv, err := schema.ParseGroupVersion(o.GetAPIVersion())
 	if err != nil {
@@ -53,7 +53,7 @@ func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits
 	return nil
 }
 
-// moves are those between a version and that of the watch, in either direction.
+// moves returns the moves between a version and that of the watch, in either direction.
 func moves(w watches.Watch, from, to string) []watches.Move {
 	for _, c := range w.Webhooks.Conversion {
 		switch c.From {
@@ -70,7 +70,7 @@ func moves(w watches.Watch, from, to string) []watches.Move {
 	return nil
 }
 
-// kept is what the annotation holds: by version, then by path.
+// kept is the content of the annotation: values by version, then by path.
 type kept map[string]map[string]any
 
 func (k kept) add(version, path string, value any) {
@@ -80,8 +80,8 @@ func (k kept) add(version, path string, value any) {
 	k[version][path] = value
 }
 
-// move makes the moves. All fields are taken before the first is put down, so that two may
-// change places.
+// move makes the moves. It takes all fields before it puts the first one, so that two fields can
+// swap places.
 func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fits Fits) error {
 	held := readKept(o)
 	taken := map[string]any{}
@@ -91,7 +91,7 @@ func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fi
 		}
 	}
 	for _, m := range list {
-		// What is in the place of a field of the other version is none of its fields.
+		// What is at the target of a move is a field of the old version only.
 		if v, ok := take(o.Object, m.To); ok {
 			held.add(from, m.To, v)
 		}
@@ -122,7 +122,7 @@ func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fi
 	return writeKept(o, held)
 }
 
-// take removes a field below spec, and what is empty without it.
+// take removes a field and returns its value, and removes mappings below spec that become empty.
 func take(fields map[string]any, path string) (any, bool) {
 	if path == "" {
 		return nil, false
@@ -144,8 +144,8 @@ func take(fields map[string]any, path string) (any, bool) {
 	return v, ok
 }
 
-// put sets a field that is not there, or adds to a mapping what it lacks. It changes
-// nothing, and returns false, where something else is there.
+// put sets a missing field, or adds missing fields to a mapping. If the field has another
+// value, it changes nothing and returns false.
 func put(fields map[string]any, path string, value any) bool {
 	first, rest, below := strings.Cut(path, ".")
 	if below {
@@ -176,7 +176,8 @@ func put(fields map[string]any, path string, value any) bool {
 	return true
 }
 
-// disjoint tells whether no field of the one is in the other, but for mappings.
+// disjoint tells whether the two mappings have no field in common, apart from mappings for which
+// the same is true.
 func disjoint(a, b map[string]any) bool {
 	for key, v := range b {
 		is, there := a[key]
@@ -195,15 +196,15 @@ func disjoint(a, b map[string]any) bool {
 func join(into, more map[string]any) {
 	for key, v := range more {
 		if inner, ok := into[key].(map[string]any); ok {
-			join(inner, v.(map[string]any)) // which disjoint has seen
+			join(inner, v.(map[string]any)) // disjoint has checked the type
 			continue
 		}
 		into[key] = v
 	}
 }
 
-// readKept reads the annotation. Users can write what they like into it: what is not of its
-// form is as if it were not there.
+// readKept reads the annotation. Users can write anything into it: what does not have the right
+// form is ignored.
 func readKept(o *unstructured.Unstructured) kept {
 	held := kept{}
 	text := o.GetAnnotations()[Kept]
@@ -211,7 +212,7 @@ func readKept(o *unstructured.Unstructured) kept {
 		return held
 	}
 	var versions map[string]any
-	if err := utiljson.Unmarshal([]byte(text), &versions); err != nil { // which keeps integers
+	if err := utiljson.Unmarshal([]byte(text), &versions); err != nil { // this decoder keeps integers
 		return held
 	}
 	for version, fields := range versions {

@@ -24,23 +24,23 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// ConvertPath is where the API server asks for conversions.
+// ConvertPath is the path at which the API server asks for conversions.
 const ConvertPath = "/convert"
 
-// Hook is a command that the API server asks, and where it does.
+// Hook is a command that the API server asks, with the path at which it asks.
 type Hook struct {
 	watches.Call
-	// Path is below the address of the operator's server.
+	// Path is relative to the address of the operator's server.
 	Path string
-	// Mutates is true where the answer changes the object.
+	// Mutates is true if the answer may change the object.
 	Mutates bool
-	// Watch is the watch that the command is of.
+	// Watch is the watch that has the command.
 	Watch watches.Watch
 
 	name string
 }
 
-// Hooks are the commands of the watches, each with a path of its own.
+// Hooks returns the commands of the watches, each with a path of its own.
 func Hooks(watched []watches.Watch) []Hook {
 	var hooks []Hook
 	used := map[string]bool{}
@@ -56,7 +56,7 @@ func Hooks(watched []watches.Watch) []Hook {
 		if call.Command == nil {
 			return
 		}
-		// The API server takes paths in lower case only.
+		// The API server accepts only paths in lower case.
 		kind := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s/", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind))
 		hooks = append(hooks, Hook{
 			Call: call, Path: unique(kind + digest(w, call)), Mutates: verb == "mutate", Watch: w,
@@ -74,17 +74,19 @@ func Hooks(watched []watches.Watch) []Hook {
 	return hooks
 }
 
-// digest tells commands of a kind apart by what is asked, and for which objects: an older configuration in the cluster
-// is answered by the same command as before, or not at all. It is the same on each machine. Operations and conditions
-// are the same for all commands of a watch, and the namespaces are known to who generates the configuration only.
+// digest identifies a command of a kind by the command line and the objects for which it is asked: so an older
+// configuration in the cluster is answered by the same command as before, or not at all. It is the same on each machine.
+// It leaves out operations and conditions, which are the same for all commands of a watch, and the namespaces, which are
+// known only when the configuration is generated.
 func digest(w watches.Watch, call watches.Call) string {
-	text, _ := json.Marshal([]any{call.Words, w.Selector}) // strings alone, which can always be encoded
+	text, _ := json.Marshal([]any{call.Words, w.Selector}) // it has only strings, which can always be encoded
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:5])
 }
 
-// title is the name of a command, for people. It stays when arguments change, so that metrics go on, and a configuration
-// that is applied again keeps the authority that the operator has written: lists of webhooks are merged by names.
+// title returns the name of a command, for people. It does not depend on the arguments, so that metrics continue when these
+// change, and a configuration that is applied again keeps the authority that the operator has written: lists of webhooks
+// are merged by name.
 func title(call watches.Call) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -95,7 +97,7 @@ func title(call watches.Call) string {
 	return cmp.Or(strings.Trim(name[:min(len(name), maxTitle)], "-"), "command")
 }
 
-// maxTitle leaves room for a number in a label of DNS.
+// maxTitle leaves room for a number in a DNS label.
 const maxTitle = validation.DNS1123LabelMaxLength - 10
 
 // NeedServer reports whether the API server has to ask the operator for any of the watches.
@@ -103,14 +105,14 @@ func NeedServer(watched []watches.Watch) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Webhooks.NeedServer() })
 }
 
-// Reach is how the API server reaches the operator: by a Service, or by an address.
+// Reach says how the API server reaches the operator: by a Service, or by an address.
 type Reach struct {
 	Namespace, Service string
-	// URL is empty for the Service.
+	// URL is the address; empty if a Service is used.
 	URL string
 }
 
-// ParseReach reads NAMESPACE/SERVICE, or an address with https.
+// ParseReach parses NAMESPACE/SERVICE, or an address with https.
 func ParseReach(text string) (Reach, error) {
 	if u, err := url.Parse(text); err == nil && u.Scheme == "https" && u.Host != "" {
 		if u.Path != "" || u.RawQuery != "" || u.User != nil || u.Fragment != "" {
@@ -125,7 +127,7 @@ func ParseReach(text string) (Reach, error) {
 	return Reach{Namespace: namespace, Service: name}, nil
 }
 
-// Host is the name in the operator's certificate.
+// Host returns the name in the operator's certificate.
 func (r Reach) Host() string {
 	if u, err := url.Parse(r.URL); err == nil && r.URL != "" {
 		return u.Hostname()
@@ -141,7 +143,7 @@ func (r Reach) client(path string) admissionv1.WebhookClientConfig {
 	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: r.Namespace, Name: r.Service, Path: &path}}
 }
 
-// Trust has a webhook trust the authorities, if it is the operator that it asks.
+// Trust sets the authorities that a webhook trusts, if the webhook asks this operator.
 func (r Reach) Trust(c *admissionv1.WebhookClientConfig, authorities []byte) {
 	if s := c.Service; s != nil && r.URL == "" && s.Namespace == r.Namespace && s.Name == r.Service || c.URL != nil && r.URL != "" && strings.HasPrefix(*c.URL, r.URL+"/") {
 		c.CABundle = authorities
@@ -158,7 +160,7 @@ func SameTarget(a, b *apiextensionsv1.CustomResourceConversion) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// Conversion is the part of a CustomResourceDefinition by which the API server asks for conversions.
+// Conversion returns the part of a CustomResourceDefinition that makes the API server ask for conversions.
 func (r Reach) Conversion(authorities []byte) *apiextensionsv1.CustomResourceConversion {
 	c := r.client(ConvertPath)
 	port := int32(443)
@@ -172,13 +174,13 @@ func (r Reach) Conversion(authorities []byte) *apiextensionsv1.CustomResourceCon
 	}
 }
 
-// ConfigurationName is that of the two configurations for a kind.
+// ConfigurationName returns the name of both webhook configurations for a kind.
 func ConfigurationName(gk schema.GroupKind, resource string) string {
 	return strings.TrimSuffix(strings.ToLower(resource+"."+gk.Group), ".")
 }
 
-// Configurations are the ValidatingWebhookConfigurations and MutatingWebhookConfigurations
-// for the commands of the watches, two at most for each kind.
+// Configurations returns the ValidatingWebhookConfigurations and MutatingWebhookConfigurations
+// for the commands of the watches, at most one of each for a kind.
 func Configurations(watched []watches.Watch, namespaces []string, reach Reach, resource Namer) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	of := map[string][]any{} // by kind and name
@@ -211,7 +213,8 @@ func Configurations(watched []watches.Watch, namespaces []string, reach Reach, r
 	return objects, nil
 }
 
-// webhook asks for the same objects as a policy does. A mutating one has the same fields.
+// webhook returns the hook's entry in a configuration, which selects the same objects as a policy. A mutating webhook has
+// the same fields.
 func (h Hook) webhook(resource string, namespaces []string, reach Reach) *admissionv1.ValidatingWebhook {
 	m := policy{watch: h.Watch, resource: resource, namespaces: namespaces}.matches()
 	none, seconds, policy := admissionv1.SideEffectClassNone, int32(h.Timeout.Seconds()), admissionv1.FailurePolicyType(h.FailurePolicy)

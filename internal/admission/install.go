@@ -10,33 +10,33 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Install is what an operator that answers the API server is installed with, beside its
-// configurations.
+// Install describes the manifests, other than configurations, with which an operator that answers
+// the API server is installed.
 type Install struct {
-	// Name is what the names of the operator's objects begin with.
+	// Name begins the names of the operator's objects.
 	Name, Namespace string
-	// Label and LabelValue are those of its Pods; app.kubernetes.io/name with Name if empty.
+	// Label and LabelValue are the label of its Pods; app.kubernetes.io/name with Name if empty.
 	Label, LabelValue string
-	// CertManager has cert-manager make the certificate.
+	// CertManager makes cert-manager issue the certificate.
 	CertManager bool
 
-	// Configurations and Definitions are the names of those that the operator writes its
-	// authority into.
+	// Configurations and Definitions are the names of the webhook configurations and
+	// CustomResourceDefinitions into which the operator writes its authority.
 	Configurations, Definitions []string
 }
 
 //go:embed install.yaml
 var installText string
 
-// Reach is by the Service that is installed.
+// Reach returns the Service that is installed.
 func (i Install) Reach() Reach { return Reach{Namespace: i.Namespace, Service: i.Name + "-webhook"} }
 
-// nameLabel has the name of the operator; projectLabel is what the Pods of projects of
-// operator-sdk have instead, all with the same value.
+// nameLabel is the label with the name of the operator; projectLabel is the label that the Pods
+// of operator-sdk projects have instead, all with the same value.
 const nameLabel, projectLabel = "app.kubernetes.io/name", "control-plane"
 
-// Select chooses the label by which the Service finds Pods with these labels. The note is for
-// people; it may be empty.
+// Select chooses the label by which the Service selects Pods with the labels in pods. The note
+// is for people; it may be empty.
 func (i *Install) Select(pods map[string]string) (note string) {
 	switch value := pods[projectLabel]; {
 	case pods[nameLabel] == i.Name:
@@ -51,7 +51,7 @@ func (i *Install) Select(pods map[string]string) (note string) {
 	return ""
 }
 
-// YAML are the manifests for the watches.
+// YAML returns the manifests for the watches.
 func (i Install) YAML(watched []watches.Watch, resource Namer) ([]byte, error) {
 	for _, w := range watched {
 		if !w.Webhooks.NeedServer() {

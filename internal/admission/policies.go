@@ -1,5 +1,5 @@
-// Package admission makes of the webhooks of watches what the API server needs for them.
-// It knows neither clusters nor flags.
+// Package admission turns the webhooks of watches into the objects that the API server needs
+// for them. It knows neither clusters nor flags.
 package admission
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Namer says what the resource of a kind is called, in lower case and plural; an error if
-// it is not known.
+// Namer returns the name of a kind's resource, in lower case and plural; an error if it is
+// not known.
 type Namer func(schema.GroupVersionKind) (string, error)
 
-// Policies are the policies of the API server for the expressions of the watches, each
-// followed by its binding. namespaces restrict them; all if there are none.
+// Policies returns the admission policies for the expressions of the watches, each followed
+// by its binding. They apply to the namespaces, or to all if there are none.
 func Policies(watched []watches.Watch, namespaces []string, resource Namer) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	used := map[string]int{}
@@ -34,7 +34,7 @@ func Policies(watched []watches.Watch, namespaces []string, resource Namer) ([]*
 		if err != nil {
 			return nil, err
 		}
-		// The kind is in the name, so that operators of other kinds do not meet.
+		// The kind is in the name, so that operators for other kinds use other names.
 		p := policy{watch: w, name: ConfigurationName(w.GVK.GroupKind(), plural), resource: plural, namespaces: namespaces}
 		if used[p.name]++; used[p.name] > 1 {
 			p.name = fmt.Sprintf("%s-%d", p.name, used[p.name])
@@ -94,8 +94,8 @@ func (p policy) objects() []any {
 	return objects
 }
 
-// matches are the objects of the watch, in all versions of the kind: the API server
-// converts them. Neither deletions nor the status are among what is looked at.
+// matches selects creations and updates of the objects of the watch, in all versions of the
+// kind: the API server converts them. It does not select deletions or updates of the status.
 func (p policy) matches() *admissionv1.MatchResources {
 	gvk, equivalent := p.watch.GVK, admissionv1.Equivalent
 	m := &admissionv1.MatchResources{
@@ -111,12 +111,15 @@ func (p policy) matches() *admissionv1.MatchResources {
 	return m
 }
 
-// conditions keep a policy from changes beside the spec: finalizers and annotations, the
-// operator's own among them, can be written on an object that is older than a rule and breaks
-// it. The labels of the selector count, or an object could be made without them, unchecked,
-// and get them later. An object without a spec is let go when it is on its way out; of one with
-// a spec, the finalizer run gets no other spec than what was looked at. An object that leaves the
-// selector is let go, too: the API server would ask for one that was among its objects before.
+// conditions returns conditions that exempt from a policy:
+//   - changes other than of the spec, so that finalizers and annotations, including the operator's
+//     own, can be written on an object that is older than a rule and breaks it. A change of a label
+//     in the selector is not exempt: else an object could be created without the label, unchecked,
+//     and get the label later;
+//   - an object that is being deleted, if it has no spec. If it has one, changes are checked, so
+//     that the finalizer run gets no unchecked spec;
+//   - an object that no longer matches the selector: the API server also asks about objects that
+//     matched before.
 func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
 	changed := "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"
 	var selected []string
@@ -142,7 +145,8 @@ func conditions(selector metav1.LabelSelector) []admissionv1.MatchCondition {
 	return all
 }
 
-// requirements are those of the selector, in order.
+// requirements returns the requirements of the selector: the expressions, then the labels in
+// order.
 func requirements(selector metav1.LabelSelector) []metav1.LabelSelectorRequirement {
 	all := slices.Clone(selector.MatchExpressions)
 	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {

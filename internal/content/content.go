@@ -17,24 +17,25 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Content is a role's directory or a playbook; one of them is set.
+// Content is a role's directory or a playbook; exactly one of them is set.
 type Content struct{ Playbook, Role string }
 
 // Options say where other roles are, and how far to read.
 type Options struct {
-	// RolesPath and CollectionsPath are where roles are searched, after the places
-	// beside the content that names them.
+	// RolesPath and CollectionsPath are the directories in which roles are searched
+	// after those beside the content that names them.
 	RolesPath, CollectionsPath []string
-	// AllTasks reads all files of tasks and handlers of a role, not only those that
-	// it begins with and what they include.
+	// AllTasks reads all files of tasks and handlers of a role, not only the main ones
+	// and what they include.
 	AllTasks bool
 }
 
 // Frame is a place in the content.
 type Frame struct {
-	// File is the file being read, RoleDir the role that it belongs to, or empty.
+	// File is the file being read, RoleDir the directory of the role that it belongs
+	// to; empty if it belongs to none.
 	File, RoleDir string
-	// roles are directories in which roles are searched first.
+	// roles are directories in which roles are searched before RolesPath.
 	roles []string
 }
 
@@ -42,30 +43,30 @@ type Frame struct {
 type Task struct {
 	Frame
 	Node *yaml.Node
-	// Module is as written, but for ansible.builtin and ansible.legacy, which are left
-	// out. Args is its value: a mapping, text or nil. Line is that of the module.
+	// Module is the name as written, without ansible.builtin or ansible.legacy. Args is
+	// its value: a mapping, text or nil. Line is the line of the module.
 	Module string
 	Args   *yaml.Node
 	Line   int
 }
 
-// Visitor is told what the content says, in its order.
+// Visitor is called for what the content contains, in its order.
 type Visitor interface {
-	// Group is called for a play, a block, and a role as a play or another role
-	// names it.
+	// Group is called for a play, a block, and the entry of a role in a play or in the
+	// dependencies of another role.
 	Group(f Frame, node *yaml.Node)
 	// Task is called for a task before what it includes is read; if it returns false,
-	// that is not read.
+	// the included file or role is not read.
 	Task(t Task) bool
-	// Role is called for a role, whose directory the frame has.
+	// Role is called for a role; its directory is in the frame.
 	Role(f Frame)
-	// Gap is called for what is not read: encrypted, named by an expression, or not
-	// there. A line of 0 is the file as a whole.
+	// Gap is called for content that is not read: it is encrypted, named by an
+	// expression, or missing. A line of 0 stands for the whole file.
 	Gap(f Frame, line int, format string, args ...any)
 }
 
 // Read reads the content. The error names each file that cannot be read, or is not
-// the YAML that Ansible wants; everything else is read all the same.
+// valid YAML for Ansible; everything else is read all the same.
 func Read(c Content, o Options, v Visitor) error {
 	r := &reader{Options: o, Visitor: v, seen: map[string]bool{}}
 	if c.Playbook != "" {
@@ -88,8 +89,8 @@ func (r *reader) fail(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// read parses a file once for each role that it belongs to; nil if there is
-// nothing to read.
+// read parses a file, once for each role that it belongs to. It returns nil if there
+// is nothing to read, or the file cannot be read.
 func (r *reader) read(path string, f *Frame) *yaml.Node {
 	key := f.RoleDir + "\x00" + path
 	if r.seen[key] {
@@ -114,8 +115,9 @@ func (r *reader) read(path string, f *Frame) *yaml.Node {
 }
 
 // Parse returns the root of the first document; nil without an error if that is
-// empty. Of a key that a mapping has twice it has the last, as Ansible does; of several merge
-// keys all, the last one first. It refuses an alias that contains itself.
+// empty. If a mapping has a key several times, the last one counts, as in Ansible; of
+// several merge keys all count, the last one first. It refuses an alias that contains
+// itself.
 func Parse(data []byte) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -152,7 +154,7 @@ func dropRepeated(n *yaml.Node) {
 	}
 }
 
-// joinMerges makes one of several merge keys of a mapping, with a list, the first of which counts.
+// joinMerges joins several merge keys of a mapping to one with a list, in which the first has precedence.
 func joinMerges(n *yaml.Node) {
 	var rest, merges []*yaml.Node
 	for key, value := range Pairs(n) {
@@ -208,7 +210,7 @@ func (r *reader) roleList(list *yaml.Node, f Frame) {
 	}
 }
 
-// namedRole reads the role of a literal name.
+// namedRole reads the role with the name, if the name is literal.
 func (r *reader) namedRole(name, from *yaml.Node, f Frame, line int) {
 	role, ok := Literal(name)
 	start, okFrom := Literal(from)
@@ -268,7 +270,7 @@ func (r *reader) role(dir, start string, f Frame) {
 
 // allTasks reads the files of a directory and of those below it.
 func (r *reader) allTasks(dir string, f Frame) {
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error { // what is not there has no files
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error { // a missing directory has no files
 		if err == nil && !entry.IsDir() && slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(path)) {
 			r.taskFile(path, f)
 		}
@@ -299,7 +301,7 @@ func (r *reader) tasks(list *yaml.Node, f Frame) {
 	}
 }
 
-// task is one entry of a list of tasks.
+// task reads one entry of a list of tasks.
 func (r *reader) task(node *yaml.Node, f Frame) {
 	if Get(node, "block") != nil {
 		r.Group(f, node)
@@ -337,7 +339,7 @@ func (r *reader) included(f Frame, name *yaml.Node, dirs []string, read func(str
 	read(path, f)
 }
 
-// Searched are the directories in which Ansible searches a task's file of a kind,
+// Searched returns the directories in which Ansible searches a task's file of a kind,
 // such as templates.
 func (f Frame) Searched(kind string) []string {
 	here := filepath.Dir(f.File)
@@ -348,8 +350,8 @@ func (f Frame) Searched(kind string) []string {
 	return dirs
 }
 
-// FindFile is the first file of the name, with an ending of YAML or as it is;
-// empty if there is none.
+// FindFile returns the path of the first file with the name, as it is or with the
+// ending of a YAML or JSON file; empty if there is none.
 func FindFile(name string, dirs ...string) string {
 	if filepath.IsAbs(name) {
 		dirs = []string{"/"}

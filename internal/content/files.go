@@ -11,9 +11,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Files are the absolute paths that the content names literally: files and directories
+// Files returns the absolute paths that the content names literally: files and directories
 // of variables (vars_files, include_vars), and files in lookups of file and template. They
-// are sorted, and need not exist. What cannot be read of the content names none.
+// are sorted, and need not exist. Content that cannot be read is ignored.
 func Files(c Content, o Options) []string {
 	named := files{}
 	_ = Read(c, o, named)
@@ -31,7 +31,7 @@ func (set files) add(path string) {
 // fileLookup matches a lookup with a literal path.
 var fileLookup = regexp.MustCompile(`\b(?:lookup|query|q)\(\s*['"](?:ansible\.builtin\.)?(?:file|template)['"]\s*,\s*['"](/[^'"{}]+)['"]\s*[,)]`)
 
-// lookups adds those in the text of a node and of all below it.
+// lookups adds the paths in lookups in the text of a node and all nodes below it.
 func (set files) lookups(n *yaml.Node) {
 	if n == nil {
 		return
@@ -44,7 +44,7 @@ func (set files) lookups(n *yaml.Node) {
 	}
 }
 
-// Group implements [Visitor]. The tasks of a play or block come by themselves.
+// Group implements [Visitor]. It ignores the tasks of a play or block, for which Task is called.
 func (set files) Group(_ Frame, node *yaml.Node) {
 	Each(node, func(key, value *yaml.Node) {
 		switch key.Value {
@@ -57,7 +57,7 @@ func (set files) Group(_ Frame, node *yaml.Node) {
 	})
 }
 
-// paths adds a path, or a list of paths and of lists of them.
+// paths adds a path, or the paths in a list, which may contain lists.
 func (set files) paths(n *yaml.Node) {
 	n = Resolved(n)
 	if path, ok := Literal(n); ok {
@@ -74,7 +74,7 @@ func (set files) Role(f Frame) {
 	for _, kind := range []string{"defaults", "vars"} {
 		path := FindFile("main", filepath.Join(f.RoleDir, kind))
 		if data, err := os.ReadFile(path); err == nil {
-			root, _ := Parse(data) // what cannot be parsed names none
+			root, _ := Parse(data) // an invalid file is ignored
 			set.lookups(root)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Documents are the roots of the documents of a YAML text, without empty ones. An error is the last.
+// Documents yields the roots of the documents in a YAML text, without empty ones. After an error it ends.
 func Documents(text string) iter.Seq2[*yaml.Node, error] {
 	return func(yield func(*yaml.Node, error) bool) {
 		for in := yaml.NewDecoder(strings.NewReader(text)); ; {
@@ -29,7 +29,7 @@ func Documents(text string) iter.Seq2[*yaml.Node, error] {
 	}
 }
 
-// Literal is a scalar without expressions.
+// Literal returns the value of a scalar without expressions; false for other nodes.
 func Literal(n *yaml.Node) (string, bool) {
 	n = Resolved(n)
 	if n == nil || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "{{") || strings.Contains(n.Value, "{%") {
@@ -38,7 +38,7 @@ func Literal(n *yaml.Node) (string, bool) {
 	return n.Value, true
 }
 
-// Resolved follows an alias.
+// Resolved returns the node that an alias stands for, and other nodes as they are.
 func Resolved(n *yaml.Node) *yaml.Node {
 	for n != nil && n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -46,7 +46,7 @@ func Resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Pairs are the keys and values of a mapping as they are written; none of anything else.
+// Pairs yields the keys and values of a mapping as they are written; nothing for other nodes.
 func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -57,7 +57,7 @@ func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// Get is the value of a key, no alias; nil if there is none.
+// Get returns the value of a key, with aliases resolved; nil if there is none.
 func Get(n *yaml.Node, key string) *yaml.Node {
 	var found *yaml.Node
 	Each(n, func(k, value *yaml.Node) {
@@ -69,7 +69,7 @@ func Get(n *yaml.Node, key string) *yaml.Node {
 }
 
 // Each calls do for the pairs of a mapping, and then for those of its merge keys
-// (<<). No value is an alias.
+// (<<). Values that are aliases are resolved.
 func Each(n *yaml.Node, do func(key, value *yaml.Node)) {
 	n = Resolved(n)
 	for key, value := range Pairs(n) {
@@ -89,7 +89,7 @@ func Each(n *yaml.Node, do func(key, value *yaml.Node)) {
 	}
 }
 
-// Text is the beginning of a scalar, for messages.
+// Text returns the beginning of a scalar, for messages.
 func Text(n *yaml.Node) string {
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return "no text"
@@ -101,8 +101,8 @@ func Text(n *yaml.Node) string {
 	return line
 }
 
-// action is the module of a task and its arguments: the first key that is not a
-// keyword.
+// action returns the module of a task, with its arguments and line: the first key that
+// is not a keyword.
 func action(node *yaml.Node) (name string, value *yaml.Node, line int) {
 	Each(node, func(key, v *yaml.Node) {
 		if name == "" && !keywords.MatchString(key.Value) {

@@ -23,26 +23,27 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Copy is a copy of the content of a place. A nil Copy is the place itself.
+// Copy is a copy of the content of a place. A nil Copy stands for the place itself.
 type Copy struct {
 	place Place
 	root  string // the copy of /a/b is root/a/b
 	lock  *os.File
-	sum   hash.Hash // of what was copied, with names and modes
+	sum   hash.Hash // the digest of all that was copied, with names and modes
 
 	mu    sync.Mutex
 	holds int
 	ended bool
 }
 
-// ErrChanging is returned for a place that is changed while it is copied.
+// ErrChanging is returned if a place was changed while it was copied.
 var ErrChanging = errors.New("the content is being changed")
 
-// Below is where an operator has its copies, below its runner root.
+// Below returns the directory of an operator's copies below its runner root.
 func Below(root string) string { return filepath.Join(root, ".content") }
 
-// Take copies the content of the watches of a file, in the working directory and
-// elsewhere, for an operator with a runner root. The state is the one that was copied.
+// Take copies the content of the watches in a watches file, in the working directory and
+// elsewhere, for an operator with the runner root. It also returns the state of the place
+// that was copied.
 func Take(ctx context.Context, root, file string, all []watches.Watch) (*Copy, State, error) {
 	dir, err := os.Getwd()
 	if err == nil {
@@ -64,11 +65,11 @@ func Take(ctx context.Context, root, file string, all []watches.Watch) (*Copy, S
 	return c, state, err
 }
 
-// Place is what the copy is of.
+// Place returns the place that was copied.
 func (c *Copy) Place() Place { return c.place }
 
-// OriginalOf is the path of what a path in any copy below a runner root is a copy of, also
-// after the copy is gone; another path stays.
+// OriginalOf returns the original of a path in any copy below a runner root, even after the
+// copy is gone. It returns other paths unchanged.
 func OriginalOf(root, path string) string {
 	rest, ok := strings.CutPrefix(path, Below(root)+"/")
 	if !ok {
@@ -78,14 +79,13 @@ func OriginalOf(root, path string) string {
 	return "/" + rest
 }
 
-// New copies what is at the place to a new directory in parent, which is made where it
-// is missing. The copy is complete, and what the state was of, or there is none. Close
-// it after use.
+// New copies the place to a new directory in parent, which is made if it is missing. The
+// copy is complete and has the given state, or New returns an error. Close it after use.
 func New(ctx context.Context, place Place, state State, parent string) (_ *Copy, err error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
-	if parent, err = filepath.EvalSymlinks(parent); err != nil { // as Ansible names the files
+	if parent, err = filepath.EvalSymlinks(parent); err != nil { // Ansible names files by their real paths
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	removeLeft(parent)
@@ -135,14 +135,14 @@ func removeLeft(parent string) {
 			continue
 		}
 		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			_ = os.RemoveAll(path) // what stays is tried again
+			_ = os.RemoveAll(path) // if it fails, it is tried again
 		}
 		_ = dir.Close()
 	}
 }
 
-// add copies one file or directory. The directory of the copies is private; below it,
-// modes are as the author has set them, since roles may copy them.
+// add copies one file or directory. Directories of the copy are private. Files keep
+// their modes, since roles may copy them.
 func (c *Copy) add(path string, info fs.FileInfo) error {
 	fmt.Fprintf(c.sum, "%q %v\n", path, info.Mode())
 	if info.IsDir() {
@@ -153,7 +153,7 @@ func (c *Copy) add(path string, info fs.FileInfo) error {
 	}
 	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the state will tell
+		return nil // the state shows the change
 	}
 	if err != nil {
 		return err
@@ -163,13 +163,13 @@ func (c *Copy) add(path string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	// No more than the state knows of: the file may grow.
+	// Copy no more than the state has: the file may grow.
 	n, err := io.Copy(io.MultiWriter(out, c.sum), io.LimitReader(in, info.Size()))
 	fmt.Fprintf(c.sum, "\n%d\n", n)
 	return errors.Join(err, out.Chmod(info.Mode().Perm()|0o400), out.Close())
 }
 
-// link has the names of hidden directories that are left out lead to them.
+// link makes links in the copy to the hidden directories that are not copied.
 func (c *Copy) link() error {
 	if !slices.Contains(c.place.Dirs, c.place.work) {
 		return nil
@@ -190,7 +190,7 @@ func (c *Copy) link() error {
 	return nil
 }
 
-// linkCollections has the names of collections beside playbooks and roles lead to them: there
+// linkCollections makes links in the copy to the collections beside playbooks and roles, where
 // Ansible looks first.
 func (c *Copy) linkCollections() error {
 	for _, dir := range c.place.Dirs {
@@ -211,13 +211,13 @@ func (c *Copy) linkCollections() error {
 	return nil
 }
 
-// Same tells whether two copies have the same files, whenever these were written.
+// Same tells whether two copies have the same files, apart from the times of these.
 func (c *Copy) Same(other *Copy) bool {
 	return c != nil && other != nil && bytes.Equal(c.sum.Sum(nil), other.sum.Sum(nil))
 }
 
-// Path is where the copy has what is at a path, which is the path itself where there
-// is no copy of it. Relative paths count from the working directory.
+// Path returns the path in the copy for a path of the place, or the path itself if it is
+// not copied. Relative paths are relative to the working directory.
 func (c *Copy) Path(path string) string {
 	if c == nil || path == "" {
 		return path
@@ -229,7 +229,7 @@ func (c *Copy) Path(path string) string {
 	return c.root + absolute
 }
 
-// Paths is Path of each.
+// Paths returns the result of Path for each path.
 func (c *Copy) Paths(paths []string) []string {
 	out := make([]string, len(paths))
 	for i, p := range paths {
@@ -238,8 +238,7 @@ func (c *Copy) Paths(paths []string) []string {
 	return out
 }
 
-// Original is a text that names files of the copy, with the names of those that they
-// are copies of.
+// Original replaces the paths of files in the copy by those of their originals in a text.
 func (c *Copy) Original(text string) string {
 	if c == nil {
 		return text
@@ -247,8 +246,8 @@ func (c *Copy) Original(text string) string {
 	return strings.ReplaceAll(text, c.root+"/", "/")
 }
 
-// Hold keeps the files of the copy until Release, also when it is closed meanwhile. It is
-// false if it is too late for that.
+// Hold keeps the files of the copy until Release, even if it is closed meanwhile. It returns
+// false if the copy was removed already.
 func (c *Copy) Hold() bool {
 	if c == nil {
 		return true
@@ -288,22 +287,22 @@ func (c *Copy) Close() {
 }
 
 func (c *Copy) remove() {
-	_ = os.RemoveAll(c.root) // what stays is removed before another copy is made
+	_ = os.RemoveAll(c.root) // if it fails, New tries again before it makes another copy
 	if c.lock != nil {
 		_ = c.lock.Close()
 	}
 }
 
-// maxProblems bounds what is said of broken content at a time.
+// maxProblems is how many broken files are reported at a time.
 const maxProblems = 10
 
-// maxYAML bounds a file of a role or playbook, which is some kilobytes.
+// maxYAML bounds a file of a role or playbook, in bytes. Such files usually have a few kilobytes.
 const maxYAML = 4 << 20
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// Check returns an error for a file of a role or playbook that is not YAML, with the
-// name and line of what it is a copy of. Templates and files of roles are not looked at.
+// Check returns an error for each file of a role or playbook that is not valid YAML, with
+// the name and line of the original. It does not check templates and files of roles.
 func (c *Copy) Check(ctx context.Context) error {
 	var problems []error
 	for _, dir := range c.place.Dirs {
@@ -318,7 +317,7 @@ func (c *Copy) Check(ctx context.Context) error {
 				return nil
 			}
 			if !d.Type().IsRegular() {
-				return nil // a link to what is left out
+				return nil // a link to what is not copied
 			}
 			if err := readable(path); err != nil {
 				problems = append(problems, errors.New(c.Original(err.Error())))
@@ -335,8 +334,8 @@ func (c *Copy) Check(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// other tells whether what is in a directory is no YAML for Ansible: not in any place, or
-// not beside the roles and playbooks of a project.
+// other tells whether a directory of this name contains no YAML for Ansible: anywhere or, if
+// top is true, beside the roles and playbooks of a project.
 func other(name string, top bool) bool {
 	switch name {
 	case "templates", "files":
@@ -347,8 +346,8 @@ func other(name string, top bool) bool {
 	return false
 }
 
-// readable says why a file is not YAML, with its line; nil if it is, or if its name does
-// not say that it should be.
+// readable returns why a file is not valid YAML, with the line; nil if it is, or if its name
+// does not end as that of a YAML file.
 func readable(path string) error {
 	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {
 		return nil

@@ -1,6 +1,6 @@
 // Package contentcopy copies the content of an operator, its roles and playbooks,
-// so that runs go on with it while the files that it was made of are changed.
+// so that runs can go on with the copy while the original files are changed.
 //
-// It knows files and directories. It does not know when a copy is made, and what is
-// run from it.
+// It knows files and directories. It does not know when a copy is made, or what
+// runs from it.
 package contentcopy

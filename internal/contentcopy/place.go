@@ -18,16 +18,16 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Bounds of what is copied: projects have some hundred files and some megabytes.
+// Bounds on what is copied: projects have some hundred files and some megabytes.
 const (
-	maxFiles = 20_000 // and directories
+	maxFiles = 20_000 // files and directories
 	maxBytes = 256 << 20
 	maxDepth = 40
 )
 
-// Place is where the content of an operator lies.
+// Place says where the content of an operator is.
 type Place struct {
-	// Dirs are absolute, and none is below another one.
+	// Dirs are the directories with content. They are absolute, and none is below another one.
 	Dirs []string
 	// Watches is the watches file, which is not copied.
 	Watches string
@@ -35,15 +35,15 @@ type Place struct {
 	Except string
 
 	work  string   // the working directory
-	named []string // its hidden directories that watches name
+	named []string // the top-level names below work through which paths in watches lead
 }
 
-// Of is where the roles and playbooks of watches lie. It is the directory dir, the
-// working directory, as far as they are below it, since playbooks name files by ways
-// through their neighbours. Of a role elsewhere it is the roles directory, of a
-// playbook elsewhere its directory. Installed collections are left out, and hidden
-// directories directly below the working directory, where tools keep what they need at
-// the moment, unless a watch names them.
+// Of returns the place of the roles and playbooks of watches. For those below dir, the
+// working directory, it is the whole of dir, since playbooks use relative paths to
+// neighbouring files. For a role elsewhere it is the roles directory, and for a playbook
+// elsewhere its directory. Installed collections are left out, and so are hidden
+// directories directly below the working directory, in which tools keep temporary files,
+// unless a watch names them.
 func Of(dir, file string, all []watches.Watch) Place {
 	p := Place{Watches: file, work: dir}
 	add := func(path, outside string) {
@@ -67,7 +67,7 @@ func Of(dir, file string, all []watches.Watch) Place {
 	for _, w := range all {
 		for _, c := range w.Contents() {
 			if c.Command != nil {
-				// Programs elsewhere are not content.
+				// Programs outside of the command's directory are not content.
 				for _, path := range c.Command.Files() {
 					if below(path, c.Command.Dir) {
 						add(path, c.Command.Dir)
@@ -99,7 +99,7 @@ func Of(dir, file string, all []watches.Watch) Place {
 	return p
 }
 
-// Has tells whether a copy of the place has an absolute path.
+// Has tells whether an absolute path belongs to the place, and thus to a copy.
 func (p Place) Has(path string) bool {
 	return !p.hidden(path) &&
 		slices.ContainsFunc(p.Dirs, func(dir string) bool { return below(path, dir) && !leftOut(strings.TrimPrefix(path, dir)) })
@@ -119,11 +119,11 @@ func (p Place) hidden(path string) bool {
 
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// collections is a directory of installed collections.
+// collections is the name of directories with installed collections.
 const collections = "ansible_collections"
 
-// leftOut tells whether a path leads through a directory that is not looked at: those of
-// the kubelet, which links lead to, of tools, of file systems, and installed collections.
+// leftOut tells whether a path leads through a directory that is not copied: directories of
+// the kubelet, to which links lead, of tools, of file systems, and installed collections.
 func leftOut(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
 		switch name {
@@ -134,11 +134,11 @@ func leftOut(path string) bool {
 	})
 }
 
-// State says which files there are: two states are equal if no file was changed,
-// added or removed in between.
+// State identifies the files of a place with their versions: two states are equal if no
+// file was changed, added or removed in between.
 type State string
 
-// State looks at all files of the place.
+// State returns the current state of the place.
 func (p Place) State(ctx context.Context) (State, error) {
 	h := sha256.New()
 	note(h, p.Watches)
@@ -149,7 +149,7 @@ func (p Place) State(ctx context.Context) (State, error) {
 	return State(hex.EncodeToString(h.Sum(nil))), err
 }
 
-// Newest is the file that was written last.
+// Newest returns the path of the file that was written last.
 func (p Place) Newest(ctx context.Context) (string, error) {
 	newest, at := "", time.Time{}
 	err := p.walk(ctx, func(path string, info fs.FileInfo) error {
@@ -173,14 +173,14 @@ func noteInfo(h hash.Hash, path string, info fs.FileInfo) {
 		inode = st.Ino
 	}
 	if info.IsDir() {
-		fmt.Fprintf(h, "%q %v\n", path, info.Mode()) // what is in it is noted with its own name
+		fmt.Fprintf(h, "%q %v\n", path, info.Mode()) // the files in it are noted by their own names
 		return
 	}
 	fmt.Fprintf(h, "%q %v %d %d %d\n", path, info.Mode(), info.Size(), info.ModTime().UnixNano(), inode)
 }
 
-// walk calls do for all directories and regular files of the place, with the names by
-// which they are reached: links are what they lead to.
+// walk calls do for all directories and regular files of the place. It follows links, and
+// passes the paths by which the files are reached.
 func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) error) error {
 	w := walk{ctx: ctx, except: p.Except, hidden: p.hidden, do: do}
 	for _, dir := range p.Dirs {
@@ -200,7 +200,7 @@ type walk struct {
 	bytes   int64
 }
 
-// dir walks a directory; above are the real names of those that it is in.
+// dir walks a directory; above has the real paths of the directories that it is in.
 func (w *walk) dir(path string, above []string) error {
 	if path == w.except {
 		return nil
@@ -210,7 +210,7 @@ func (w *walk) dir(path string, above []string) error {
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) || slices.Contains(above, target) {
-		return nil // it went, or is a link to where it is
+		return nil // it was removed, or is a link to a directory above it
 	}
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (w *walk) entry(path string, above []string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP):
-		return nil // a link to nowhere or to itself, or it went
+		return nil // a broken link, a link to itself, or it was removed
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -264,8 +264,8 @@ func (w *walk) entry(path string, above []string) error {
 	return w.do(path, info)
 }
 
-// count counts a file or directory below top. Links to directories make more of them than
-// there are, by each way that leads to one.
+// count counts a file or directory below top. What is reached through several links counts
+// once for each way to it.
 func (w *walk) count(top string, size int64) error {
 	w.entries++
 	w.bytes += size

@@ -10,12 +10,12 @@ import (
 // question identifies an answer: path, query and representation.
 type question struct {
 	path, query      string
-	accept, encoding string // as the headers say it
+	accept, encoding string // the values of the headers
 }
 
-// answer is the result of one question. It does not change once others see it.
+// answer is the result of one question. It is not changed once others can see it.
 type answer struct {
-	begun  time.Time // when the request began that brought or confirmed it
+	begun  time.Time // when the request that brought or confirmed it began
 	status int       // 0: there is no answer
 	header http.Header
 	body   []byte
@@ -41,12 +41,12 @@ func (a *answer) unable() error {
 	return nil
 }
 
-// worthKeeping is true for documents, and for the news that there is none.
+// worthKeeping is true for documents, and for the answer that there is none.
 func (a *answer) worthKeeping() bool {
 	return a.oversize || a.status == http.StatusOK || a.status == http.StatusNotFound
 }
 
-// confirmed is the same document after the API server has said that it holds.
+// confirmed returns the same document after the API server has said that it is still valid.
 func (a *answer) confirmed(begun time.Time, header http.Header) *answer {
 	b := *a
 	b.begun = begun
@@ -55,14 +55,14 @@ func (a *answer) confirmed(begun time.Time, header http.Header) *answer {
 	return &b
 }
 
-// standIn is the same document in place of an answer that did not come.
+// standIn returns the same document in place of an answer that did not come.
 func (a *answer) standIn(reason error) *answer {
 	b := *a
 	b.failure = reason
 	return &b
 }
 
-// size is about how much memory the answer takes.
+// size returns about how many bytes of memory the answer takes.
 func (a *answer) size() int {
 	n := len(a.body)
 	for key, values := range a.header {

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// freshFor is long enough for the modules of one run, and of runs side by
-	// side, to share what they all ask first, and shorter than clients wait
-	// before they ask again for a kind that was not there.
+	// freshFor is how long a document is fresh. It is long enough for the modules
+	// of one run, and of concurrent runs, to share what they all ask first, and
+	// shorter than clients wait before they ask again for a missing kind.
 	freshFor = 2 * time.Second
 	// missingFor is how long Lookup considers a resource missing. It bounds what a
 	// stream of wrong names costs the API server to a few requests per second.
 	missingFor = 300 * time.Millisecond
-	// unsettledFor is longer than an API server, or each of several, needs from
-	// the write of a definition to all the documents that speak of it.
+	// unsettledFor is longer than all API servers need, after a definition was
+	// written, until all their documents contain the change.
 	unsettledFor = 30 * time.Second
-	// keepFor bounds how old a document may be that stands in for an answer, and
-	// how long a document is kept without being asked for.
+	// keepFor bounds the age of a document that stands in for an answer, and the
+	// time for which an unused document is kept.
 	keepFor = 10 * time.Minute
-	// fetchTimeout is what large OpenAPI documents need at worst when they are
-	// put together again. client-go gives discovery 32 seconds.
+	// fetchTimeout is how long an API server may take to assemble a large OpenAPI
+	// document at worst. client-go gives discovery 32 seconds.
 	fetchTimeout = 30 * time.Second
-	// maxDocument is above the OpenAPI documents of clusters with hundreds of
-	// kinds, as they come compressed. What is larger is not kept.
+	// maxDocument is more bytes than the compressed OpenAPI documents of clusters
+	// with hundreds of kinds have. Larger documents are not kept.
 	maxDocument = 8 << 20
-	// maxTotal bounds what is kept of all documents together, in bytes.
+	// maxTotal bounds the bytes of all kept documents together.
 	maxTotal = 16 << 20
 )
 
@@ -59,8 +59,8 @@ func New(transport http.RoundTripper, server *url.URL, log logr.Logger) *Cache {
 	}
 }
 
-// Invalidate says that a write has succeeded which changes what is served: of a
-// definition of custom resources or of an APIService. It is called before the
+// Invalidate says that a write has succeeded which changes what is served: the
+// write of a CustomResourceDefinition or an APIService. It is called before the
 // writer learns of its success. It does not block.
 func (c *Cache) Invalidate() {
 	c.mu.Lock()
@@ -72,10 +72,10 @@ func (c *Cache) Invalidate() {
 // API server must have begun after these moments.
 type terms struct {
 	found   time.Time // for an answer that is a document, or an error
-	missing time.Time // for one that says that there is none
+	missing time.Time // for an answer that says that there is no document
 }
 
-// termsNow are the terms of a client that asks now.
+// termsNow returns the terms of a client that asks now.
 func (c *Cache) termsNow(found, missing time.Duration) terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()

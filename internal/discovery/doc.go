@@ -12,13 +12,13 @@
 //
 // Age counts from the moment at which the request to the API server began. A
 // document answers for [freshFor] and is asked for again after that, with its
-// ETag where it has one. After a change of what is served, which
+// ETag if it has one. After a change of what is served, which
 // [Cache.Invalidate] reports, nothing is fresh for [unsettledFor]: every answer
 // then comes from a request that began after the client's own. So a client that
 // has seen a kind served finds it in the documents, however long it took to
 // appear. That a document does not exist is never remembered for clients.
 //
 // When the API server cannot answer, the last good document stands in for up to
-// [keepFor], in the unsettled time too. One broken group has no effect on the
+// [keepFor], even in the unsettled time. One broken group has no effect on the
 // others, because no document is made from several.
 package discovery

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// flight is a request to the API server in progress, for all who wait.
+// flight is a request to the API server in progress, for all clients that wait for it.
 type flight struct {
 	question question
 	begun    time.Time
@@ -46,7 +46,7 @@ func (c *Cache) fly(ctx context.Context, f *flight) (a *answer) {
 	return c.upstream.fetch(f)
 }
 
-// leave ends the request once no one waits for it any more.
+// leave is called when a client stops waiting. It ends the request if that was the last one.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -132,7 +132,7 @@ func find(a *answer, gv schema.GroupVersion, pick choice) (Resource, error) {
 		r := resources[name]
 		r.GVR = gv.WithResource(name)
 		return r, nil
-	case a.failure != nil: // an older document cannot know
+	case a.failure != nil: // an older document does not prove that the resource is missing
 		return Resource{}, a.failure
 	}
 	return Resource{}, ErrNotFound

@@ -14,8 +14,8 @@ import (
 // ErrNotPublished says that the API server publishes no schema of a kind, or not yet.
 var ErrNotPublished = errors.New("the API server does not publish it yet: try again")
 
-// PublishedSchema reads the schema of a kind that the API server publishes, to each client and without permissions.
-// What it describes elsewhere, which is the metadata of embedded resources, is any object.
+// PublishedSchema reads the schema of a kind that the API server publishes to every client. References to other schemas,
+// as for the metadata of embedded resources, are replaced by any object.
 func PublishedSchema(ctx context.Context, client rest.Interface, gvk schema.GroupVersionKind) (*spec.Schema, error) {
 	path := []string{"/openapi/v3/apis", gvk.Group, gvk.Version}
 	if gvk.Group == "" {
@@ -47,7 +47,7 @@ func PublishedSchema(ctx context.Context, client rest.Interface, gvk schema.Grou
 	return nil, ErrNotPublished
 }
 
-// withoutReferences puts any object in the place of what is described elsewhere: the validation knows no references.
+// withoutReferences replaces references to other schemas by any object: the validation does not support references.
 func withoutReferences(schema any) any {
 	switch at := schema.(type) {
 	case map[string]any:

@@ -22,8 +22,8 @@ func Handles(r *http.Request) bool {
 		r.URL.RawPath == "" && isDocument(r.URL.Path) && hasPlainHeader(r.Header)
 }
 
-// isDocument knows the paths of documents. The names in them are never escaped
-// and never walk upwards.
+// isDocument reports whether a path is that of a document. The names in such paths
+// are never escaped and never lead upwards.
 func isDocument(path string) bool {
 	rest, rooted := strings.CutPrefix(path, "/")
 	segments := strings.Split(rest, "/")
@@ -67,7 +67,7 @@ func hasPlainHeader(header http.Header) bool {
 	}
 	tag := header.Get("If-None-Match")
 	if tag == "" {
-		return len(header.Values("If-Modified-Since")) == 0 // beside a tag it means nothing
+		return len(header.Values("If-Modified-Since")) == 0 // with a tag it has no effect
 	}
 	// One strong tag means the same everywhere. Lists, weak tags and * are honoured
 	// by some handlers of the API server and ignored by others.
@@ -117,11 +117,11 @@ func (c *Cache) pass(w http.ResponseWriter, r *http.Request, q question) {
 	}
 	w.WriteHeader(resp.StatusCode)
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		panic(http.ErrAbortHandler) // or the client would take a part for the whole
+		panic(http.ErrAbortHandler) // else the client would take a part for the whole
 	}
 }
 
-// refuse tells the client in the API server's words that there is no answer.
+// refuse tells the client in the API server's format that there is no answer.
 func refuse(w http.ResponseWriter, reason error) {
 	status := apierrors.NewServiceUnavailable(reason.Error()).Status()
 	if errors.Is(reason, context.DeadlineExceeded) {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// entryOverhead is the memory that an entry takes beside its bytes, so that many
-// small entries are bounded too.
+// entryOverhead is the memory that an entry takes in addition to its bytes, so that
+// many small entries are bounded, too.
 const entryOverhead = 1 << 10
 
-// store holds answers up to a number of bytes. The least recently used go
-// first. An answer that has not been used for keepFor is dropped too. It is not
+// store keeps answers up to a number of bytes. The least recently used are dropped
+// first. An answer that has not been used for keepFor is dropped, too. It is not
 // safe for concurrent use.
 type store struct {
 	limit, size int

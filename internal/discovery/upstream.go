@@ -39,8 +39,8 @@ func (u upstream) request(ctx context.Context, q question, etag string) *http.Re
 	return (&http.Request{Method: http.MethodGet, URL: &target, Header: header}).WithContext(ctx)
 }
 
-// fetch asks the flight's question and returns what the API server says, the
-// previous document if it says that this one holds.
+// fetch asks the flight's question and returns the API server's answer, or the
+// previous document if the API server says that it is still valid.
 func (u upstream) fetch(f *flight) *answer {
 	etag := ""
 	if f.previous != nil {
@@ -71,8 +71,8 @@ func (u upstream) fetch(f *flight) *answer {
 	}
 }
 
-// sharedHeader is the header of an answer without what belongs to one
-// connection, one request or one client.
+// sharedHeader returns the header of an answer without the fields that belong to
+// one connection, one request or one client.
 func sharedHeader(header http.Header) http.Header {
 	shared := header.Clone()
 	for _, key := range []string{

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Title is the task as Ansible prints it: "role : name".
+// Title returns the name of the task as Ansible prints it: "role : name".
 func (t TaskName) Title() string { return strings.TrimPrefix(t.Role+" : "+t.Name, " : ") }
 
-// Target is what the write was for, as in "deployments.apps shop/web (scale)".
+// Target returns what was written, as in "deployments.apps shop/web (scale)".
 func (w Write) Target() string {
 	name := strings.TrimSuffix(w.Resource+" "+strings.TrimPrefix(w.Namespace+"/"+w.Name, "/"), " ")
 	if w.Subresource != "" {
@@ -21,14 +21,14 @@ func (w Write) Target() string {
 	return name
 }
 
-// Phase is a part of the time of a run.
+// Phase is a phase of a run, with the time that it took.
 type Phase struct {
 	Name string
 	Took time.Duration
 }
 
-// Phases are the parts of a run that have ended: it waited, was prepared, Ansible or the command
-// ran, and its end was recorded.
+// Phases returns the phases of a run that have ended: it waited in the queue, was prepared, Ansible
+// or the command ran, and its end was recorded.
 func (r Run) Phases() (phases []Phase) {
 	add := func(name string, from, to time.Time) {
 		if !from.IsZero() && !to.IsZero() {
@@ -42,35 +42,35 @@ func (r Run) Phases() (phases []Phase) {
 	return phases
 }
 
-// Diff is what differs between two runs. What each of them always has of its own, such as
-// the times, is left out.
+// Diff is what differs between two runs. What differs between any two runs, such as the
+// times, is left out.
 type Diff struct {
-	// Inputs are of the run as a whole: why and of what it was made, and its result.
+	// Inputs are the differences of the runs as a whole: the causes, inputs and results.
 	Inputs []Difference `json:"inputs"`
-	// Tasks are those with another outcome, or that took much longer in one of the runs.
+	// Tasks are the tasks with different outcomes, or that took much longer in one of the runs.
 	Tasks []Difference `json:"tasks"`
-	// Writes leave out what changed nothing.
+	// Writes are the writes that differ, without those that changed nothing.
 	Writes []Difference `json:"writes"`
 }
 
-// Difference is something with what it was in either run; empty where it was not there.
+// Difference is something that differs, with its value in each run; empty if a run does not have it.
 type Difference struct {
 	What string `json:"what"`
 	A    string `json:"a,omitempty"`
 	B    string `json:"b,omitempty"`
 }
 
-// None is true where nothing differs.
+// None reports whether nothing differs.
 func (d Diff) None() bool { return len(d.Inputs)+len(d.Tasks)+len(d.Writes) == 0 }
 
-// Compare says in what two runs differ, in the order of a, and then what only b has.
+// Compare returns the differences between two runs, in the order of a, and then what only b has.
 func Compare(a, b Run) Diff {
 	return Diff{
 		Inputs: differences(inputsOf(a), inputsOf(b)), Tasks: differences(tasksOf(a), tasksOf(b)), Writes: differences(writesOf(a), writesOf(b)),
 	}
 }
 
-// facts are what is known of parts of a run, in the order of the run.
+// facts are the comparable parts of a run by name, in the order of the run.
 type facts struct {
 	names []string
 	of    map[string]fact
@@ -81,7 +81,7 @@ type fact struct {
 	took time.Duration
 }
 
-// add adds a fact. Of several with one name, the later ones have a number.
+// add adds a fact. If there are several with one name, the later ones get a number.
 func (f *facts) add(name string, is fact) {
 	if f.of == nil {
 		f.of = map[string]fact{}
@@ -96,7 +96,7 @@ func (f *facts) add(name string, is fact) {
 	f.names, f.of[key] = append(f.names, key), is
 }
 
-// A task that took so many times as long as in the other run, and so long, differs.
+// A task differs if it took at least slowerThan, and at least slowerTimes as long as in the other run.
 const (
 	slowerTimes = 2
 	slowerThan  = time.Second
@@ -141,7 +141,7 @@ func inputsOf(r Run) (f facts) {
 	return f
 }
 
-// tasksOf names tasks by what they are called, and not by their line, which moves.
+// tasksOf identifies tasks by their names and not by their lines, which move.
 func tasksOf(r Run) (f facts) {
 	for _, t := range r.Tasks {
 		path, _, _ := strings.Cut(t.Path, ":")

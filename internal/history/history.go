@@ -1,48 +1,48 @@
 // Package history keeps what is known of runs that have ended: why they ran, what their
-// tasks did, and what they wrote to the cluster. It is for people: nothing is decided by
-// it, and a run is judged by its artifacts.
+// tasks did, and what they wrote to the cluster. It is for people: the operator decides
+// nothing by it, and judges a run by its artifacts.
 //
-// It knows neither Kubernetes nor Ansible. All texts are masked by the caller.
+// It knows neither Kubernetes nor Ansible. The caller masks all texts.
 package history
 
 import (
 	"time"
 )
 
-// Run is a run that has ended, or is in progress where it comes of [Live].
+// Run is a run that has ended or, if it comes from a [Recorder], may be in progress.
 type Run struct {
 	Brief
-	// UID is the object's.
+	// UID is the UID of the object.
 	UID string `json:"uid"`
-	// TraceID is the ID of its trace; empty where it is not traced, or not sampled.
+	// TraceID is the ID of its trace; empty if it is not traced or not sampled.
 	TraceID string `json:"traceID,omitempty"`
-	// Due is when the run was due. It waited for a place until it started.
+	// Due is when the run was due. From then until Started, it waited for a place.
 	Due time.Time `json:"due,omitzero"`
 	// Prepared and Ended enclose the time in which Ansible or the command ran.
 	Prepared time.Time `json:"prepared,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Message  string    `json:"message,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
-	// Idle is a run that has found everything as wanted, of an object that is looked at all the time. It
-	// is not kept: such runs would push out those that people look for.
+	// Idle is true for a run that has found everything as wanted, of an object that is checked all the
+	// time. It is not kept: such runs would displace those that people look for.
 	Idle bool `json:"-"`
-	// Source is where the task stands that failed, if its file can be read.
+	// Source is the source of the task that failed; nil if its file cannot be read.
 	Source *Source `json:"source,omitempty"`
-	// Versions are those of what has made the run, by name.
+	// Versions has the versions of the software that made the run, by name.
 	Versions map[string]string `json:"versions,omitempty"`
 	Tasks    []Task            `json:"tasks,omitempty"`
-	// TasksLeftOut and WritesLeftOut are how many there was no room for.
+	// TasksLeftOut and WritesLeftOut count those for which there was no room.
 	TasksLeftOut  int     `json:"tasksLeftOut,omitempty"`
 	Writes        []Write `json:"writes,omitempty"`
 	WritesLeftOut int     `json:"writesLeftOut,omitempty"`
 }
 
-// Brief is what a list of runs shows of one.
+// Brief is what a list of runs shows of each run.
 type Brief struct {
 	ID string `json:"id"`
 	Object
 	Generation int64 `json:"generation,omitempty"`
-	// Cause and Trigger say why it ran, Mode is "check" for a check.
+	// Cause and Trigger say why it ran; Mode is "check" for a check.
 	Cause    string    `json:"cause"`
 	Trigger  string    `json:"trigger,omitempty"`
 	Mode     string    `json:"mode,omitempty"`
@@ -56,11 +56,11 @@ type Brief struct {
 	// Attempts is how many runs in a row have failed.
 	Attempts int64  `json:"attempts,omitempty"`
 	Counts   Counts `json:"counts"`
-	// Memory is the most that the processes of the run were seen to take, in bytes; 0 where it was not measured.
+	// Memory is the highest measured memory of all processes of the run together, in bytes; 0 if it was not measured.
 	Memory int64 `json:"memory,omitempty"`
-	// CPU is what Ansible and all that it has started have taken, in seconds.
+	// CPU is the CPU time of Ansible and all processes that it has started, in seconds.
 	CPU float64 `json:"cpu,omitempty"`
-	// Task is the one that failed; of a run in progress, the one that runs.
+	// Task is the task that failed; for a run in progress, the current task.
 	Task *TaskName `json:"task,omitempty"`
 }
 
@@ -73,7 +73,7 @@ type Object struct {
 	Name      string `json:"name"`
 }
 
-// Counts are results of tasks.
+// Counts are the numbers of results of tasks, by outcome.
 type Counts struct {
 	OK          int64 `json:"ok"`
 	Changed     int64 `json:"changed"`
@@ -84,7 +84,7 @@ type Counts struct {
 	Ignored     int64 `json:"ignored,omitempty"`
 }
 
-// TaskName is a task, and where it stands.
+// TaskName identifies a task, with its place in the content.
 type TaskName struct {
 	Name string `json:"name"`
 	Role string `json:"role,omitempty"`
@@ -95,7 +95,7 @@ type TaskName struct {
 
 // Source is a part of a file.
 type Source struct {
-	// First is the number of the first line, and Line that of the one it is about.
+	// First is the number of the first line in Lines, and Line the number of the line in question.
 	First int      `json:"first"`
 	Line  int      `json:"line"`
 	Lines []string `json:"lines"`
@@ -119,7 +119,7 @@ type Task struct {
 type Write struct {
 	At   time.Time `json:"at"`
 	Verb string    `json:"verb"`
-	// Resource is as in "deployments.apps".
+	// Resource is, for example, "deployments.apps".
 	Resource    string `json:"resource"`
 	Subresource string `json:"subresource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
@@ -129,8 +129,8 @@ type Write struct {
 	// Result is created, changed, unchanged, deleted or refused.
 	Result string `json:"result"`
 	DryRun bool   `json:"dryRun,omitempty"`
-	// Fields are the fields that have changed, as far as that is known.
+	// Fields are the changed fields, as far as they are known.
 	Fields []string `json:"fields,omitempty"`
-	// Task is the number of the task in Tasks that has made it; -1 if that is not known.
+	// Task is the index in Tasks of the task that made the write; -1 if that is not known.
 	Task int `json:"task"`
 }

@@ -11,22 +11,22 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// view reads the file; where it is not open, nothing is in it.
+// view reads the file. If the file is not open, it returns ErrNotFound.
 func (s *Store) view(read func(tx *bbolt.Tx) error) error {
 	if db := s.db.Load(); db != nil {
-		return db.View(read) // what read returns
+		return db.View(read) // the error is that of read
 	}
 	return ErrNotFound
 }
 
-// ErrNotFound is in the chain of [Store.Run]'s error where the run is not kept, or not
+// ErrNotFound is in the chain of [Store.Run]'s error if the run is not kept, or not
 // any more.
 var ErrNotFound = errors.New("no such run is kept")
 
-// ErrSeveral is in the chain of [Store.Run]'s error where the IDs of several runs begin so.
+// ErrSeveral is in the chain of [Store.Run]'s error if the IDs of several runs begin with the text.
 var ErrSeveral = errors.New("several IDs begin so; give more of it")
 
-// Run returns a run by its ID, or by the beginning of its ID if no other begins so.
+// Run returns a run by its ID, or by the beginning of its ID if no other ID begins with it.
 func (s *Store) Run(id string) (r Run, err error) {
 	waits, err := only(id, s.waiting())
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) Run(id string) (r Run, err error) {
 	return either(id, waits, r, err)
 }
 
-// only is the run whose ID begins so; an empty one if there is none.
+// only returns the run whose ID begins with id; an empty Run if there is none. Several are an error.
 func only(id string, runs []Run) (found Run, err error) {
 	for _, r := range runs {
 		switch {
@@ -64,8 +64,8 @@ func only(id string, runs []Run) (found Run, err error) {
 	return found, nil
 }
 
-// either is the run that was found first, if any, or the one that was found then, or the
-// error of that. They may be the same run, which has gone on meanwhile.
+// either combines the results of two searches: first, which is empty if nothing was found, and
+// then with its error err. Both may be the same run, which has gone on meanwhile.
 func either(id string, first, then Run, err error) (Run, error) {
 	switch {
 	case first.ID != "" && errors.Is(err, ErrNotFound):
@@ -78,19 +78,19 @@ func either(id string, first, then Run, err error) (Run, error) {
 
 // Query says which runs [Store.Runs] returns.
 type Query struct {
-	// Wants tells whether a run is one of them; nil for all. It may be called for runs
-	// that are not returned.
+	// Wants tells whether to return a run; nil means all. It may be called for runs that
+	// are not returned.
 	Wants func(Brief) bool
-	// Namespace, Name and Result are those of all runs that Wants wants; empty where they differ.
-	// What has others is passed over fast.
+	// Namespace, Name and Result are the values that all runs that Wants accepts have; empty
+	// if these differ. Runs with other values are skipped fast.
 	Namespace, Name, Result string
-	// Limit is how many are returned at most.
+	// Limit is how many runs are returned at most.
 	Limit int
-	// Before is what an earlier call has returned as next; empty to begin with the newest.
+	// Before is what an earlier call has returned as next; empty to begin with the newest run.
 	Before string
 }
 
-// marks are what the stored form of each run has that q asks for.
+// marks returns the texts that the stored form of each run contains that q asks for.
 func (q Query) marks() (marks [][]byte) {
 	for _, is := range [][2]string{{"namespace", q.Namespace}, {"name", q.Name}, {"result", q.Result}} {
 		if text, err := json.Marshal(is[1]); err == nil && is[1] != "" {
@@ -100,7 +100,7 @@ func (q Query) marks() (marks [][]byte) {
 	return marks
 }
 
-// waiting are the runs that are not written yet, the newest first.
+// waiting returns the runs that are not written yet, the newest first.
 func (s *Store) waiting() []Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Store) waiting() []Run {
 	return runs
 }
 
-// Runs returns runs, the newest first, and where to go on; empty at the end.
+// Runs returns the runs of q, the newest first. next is Before for the runs after them; empty at the end.
 func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 	seen, marks := map[string]bool{}, q.marks()
 	lacks := func(value []byte) bool {
@@ -144,7 +144,7 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 			key, value = c.Prev()
 		}
 		for ; key != nil; key, value = c.Prev() {
-			if lacks(value) { // to decode all takes long
+			if lacks(value) { // decoding all of them would take long
 				continue
 			}
 			var b Brief

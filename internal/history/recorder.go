@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The most that is kept of one run. What is more is counted; tasks have no message where the
-// bytes of messages are more than MaxText.
+// Limits on what is kept of one run. Further tasks and writes are only counted; when all messages
+// together have more than MaxText bytes, further tasks have no message.
 const (
 	MaxTasks  = 2000
 	MaxWrites = 1000
@@ -17,13 +17,13 @@ const (
 )
 
 // maxEvents is how many events are kept for clients that read later, and maxBatch how many
-// of them one gets at a time: a slow one holds no more.
+// a client gets at a time, so that a slow client does not hold more.
 const (
 	maxEvents = 2048
 	maxBatch  = 256
 )
 
-// EventKind says what an [Event] tells.
+// EventKind says what an [Event] is about.
 type EventKind string
 
 // The kinds.
@@ -36,24 +36,24 @@ const (
 	RunLeft EventKind = "run-left"
 )
 
-// Event is what happens to a run in progress.
+// Event is something that happens to a run in progress.
 type Event struct {
 	Kind EventKind `json:"kind"`
-	// Run is the run as it is then.
+	// Run is the state of the run at that time.
 	Run Brief `json:"run"`
-	// Number is the place of Task in Tasks of the run, or of Write in Writes, from 0.
+	// Number is the index of Task in Tasks of the run, or of Write in Writes.
 	Number int    `json:"number,omitempty"`
 	Task   *Task  `json:"task,omitempty"`
 	Write  *Write `json:"write,omitempty"`
 }
 
-// Observer is told of runs while they happen.
+// Observer is notified of runs while they happen.
 type Observer interface {
-	// Begin is told that a run begins, and may add the ID of its trace to it.
+	// Begin is called when a run begins, and may add the ID of its trace to run.
 	Begin(run *Run) Observed
 }
 
-// Observed is told what happens to one run, by one caller at a time.
+// Observed is notified of what happens to one run, by one caller at a time.
 type Observed interface {
 	// Parent is the value of TRACEPARENT for the processes of the run.
 	Parent() string
@@ -62,44 +62,44 @@ type Observed interface {
 	End(run Run)
 }
 
-// Recorder records runs while they happen, and keeps them in its store when they have
-// ended. It is safe for concurrent use. A nil one records nothing.
+// Recorder records runs while they happen, and puts them into its store when they have
+// ended. It is safe for concurrent use. A nil Recorder records nothing.
 type Recorder struct {
-	store    *Store   // nil where runs are not kept
+	store    *Store   // nil if runs are not kept
 	observer Observer // nil for none
 
 	mu      sync.Mutex
 	running map[string]*Recording
-	// events are the last ones. The first of them has the number first.
+	// events are the last events; first is the number of the first of them.
 	events []Event
 	first  uint64
-	// more is closed with the next event.
+	// more is closed when the next event is added.
 	more chan struct{}
 }
 
 // NewRecorder returns a recorder for a store, which may be nil: then runs are not kept. o is
-// told of all runs, and may be nil.
+// notified of all runs, and may be nil.
 func NewRecorder(s *Store, o Observer) *Recorder {
 	now := time.Now
 	if s != nil {
 		now = s.now
 	}
-	// Numbers of an earlier process are below those of this one.
+	// With the time as the first number, numbers of earlier processes are lower.
 	return &Recorder{store: s, observer: o, running: map[string]*Recording{}, first: uint64(now().UnixMicro()), more: make(chan struct{})}
 }
 
-// Recording is a run in progress. A nil one records nothing.
+// Recording is a run in progress. A nil Recording records nothing.
 type Recording struct {
 	r   *Recorder
 	run Run // guarded by the lock of r
-	// observed is nil for none, and told of the run under the lock of r.
+	// observed is called under the lock of r; nil for none.
 	observed Observed
-	// text is how long the messages of its tasks are, guarded likewise.
+	// text is how many bytes the messages of its tasks have, guarded by the lock of r.
 	text int
 }
 
-// Begin records that a run begins. It returns nil where a run of that ID is in progress: the ID may be of a
-// status, which others can write, and the runs of other objects stay as they are.
+// Begin records that a run begins. It returns nil if a run with that ID is in progress: the ID may come from a
+// status, which others can write, and must not affect the run of another object.
 func (r *Recorder) Begin(run Run) *Recording {
 	if r == nil {
 		return nil
@@ -119,7 +119,7 @@ func (r *Recorder) Begin(run Run) *Recording {
 	return x
 }
 
-// Parent is the variable TRACEPARENT for the processes of the run; empty where it is not traced.
+// Parent returns the value of TRACEPARENT for the processes of the run; empty if it is not traced.
 func (x *Recording) Parent() string {
 	if x == nil || x.observed == nil {
 		return ""
@@ -127,7 +127,7 @@ func (x *Recording) Parent() string {
 	return x.observed.Parent()
 }
 
-// TraceID is the ID of the run's trace; empty where it is not traced, or not sampled.
+// TraceID returns the ID of the run's trace; empty if it is not traced or not sampled.
 func (x *Recording) TraceID() string {
 	if x == nil {
 		return ""
@@ -137,7 +137,7 @@ func (x *Recording) TraceID() string {
 	return x.run.TraceID
 }
 
-// Now sets the task that runs, and the counts of results.
+// Now sets the current task, and the counts of results.
 func (x *Recording) Now(task TaskName, counts Counts) {
 	if x == nil {
 		return
@@ -169,7 +169,7 @@ func (x *Recording) Task(t Task) {
 	x.r.tell(Event{Kind: TaskEnded, Run: x.run.Brief, Number: len(x.run.Tasks) - 1, Task: &t})
 }
 
-// Write adds a write. Which task has made it is found out at the end.
+// Write adds a write. End finds out which task has made it.
 func (x *Recording) Write(w Write) {
 	if x == nil {
 		return
@@ -188,7 +188,7 @@ func (x *Recording) Write(w Write) {
 	x.r.tell(Event{Kind: Wrote, Run: x.run.Brief, Number: len(x.run.Writes) - 1, Write: &w})
 }
 
-// End records how the run has ended, and has it kept. finish completes it.
+// End records that the run has ended, and puts it into the store. finish is called to complete the run.
 func (x *Recording) End(finish func(*Run)) {
 	if x == nil {
 		return
@@ -214,8 +214,8 @@ func (x *Recording) End(finish func(*Run)) {
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
 }
 
-// Drop records nothing of the run, which goes on. With left, another process records it: those who follow the run here are told
-// so, since no end comes. Else this process follows it again.
+// Drop ends the recording without keeping the run, which goes on. With left, another process records it: clients that follow
+// it here get the event RunLeft, because no end will come. Without, this process follows the run again.
 func (x *Recording) Drop(left bool) {
 	if x == nil {
 		return
@@ -233,8 +233,8 @@ func (x *Recording) Drop(left bool) {
 	}
 }
 
-// taskAt is the task that ran when a write was answered; of several, the one that was
-// started last.
+// taskAt returns the index of the task that was in progress when a write was answered, of
+// several the one that was started last; -1 if there is none.
 func taskAt(tasks []Task, w Write) int {
 	found := -1
 	for i, t := range tasks {
@@ -256,8 +256,8 @@ func (r *Recorder) tell(e Event) {
 	r.more = make(chan struct{})
 }
 
-// Lead opens the history of runs, once this process leads: see [Store.Lead]. It is a runnable
-// of a manager, and returns at once.
+// Lead opens the history of runs when this process leads: see [Store.Lead]. It can be added to a
+// manager as a runnable, and does not block.
 func (r *Recorder) Lead(context.Context) error {
 	if r != nil && r.store != nil {
 		r.store.Lead()
@@ -265,16 +265,16 @@ func (r *Recorder) Lead(context.Context) error {
 	return nil
 }
 
-// Cursor is the number after that of the last event.
+// Cursor returns the number of the next event.
 func (r *Recorder) Cursor() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.first + uint64(len(r.events))
 }
 
-// Events returns some events from the number from on, and a channel that is closed with the
-// next one, or where there are more already. It is false where they are not all there any more, or not yet: the client
-// begins again with what there is.
+// Events returns some events from the number from on, and a channel that is closed when there are more, now or later. ok
+// is false if not all of these events are kept any more, or from is in the future: then the client has to start from the
+// current state.
 func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,7 +288,7 @@ func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok
 	return slices.Clone(events), more, true
 }
 
-// closed is a channel that is.
+// closed is a closed channel.
 var closed = func() <-chan struct{} { //nolint:gochecknoglobals // it is never changed
 	c := make(chan struct{})
 	close(c)
@@ -308,7 +308,7 @@ func (r *Recorder) Run(id string) (Run, error) {
 	return either(id, runs, kept, err)
 }
 
-// inProgress are the runs in progress whose IDs begin so.
+// inProgress returns the runs in progress whose IDs begin with id.
 func (r *Recorder) inProgress(id string) (runs []Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,7 +322,7 @@ func (r *Recorder) inProgress(id string) (runs []Run) {
 	return runs
 }
 
-// Running are the runs in progress, in the order of their starts.
+// Running returns the runs in progress, in the order of their starts.
 func (r *Recorder) Running() []Brief {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,7 +334,7 @@ func (r *Recorder) Running() []Brief {
 	return all
 }
 
-// Runs are those that have ended: see [Store.Runs].
+// Runs returns runs that have ended: see [Store.Runs].
 func (r *Recorder) Runs(q Query) ([]Brief, string, error) {
 	if r.store == nil {
 		return nil, "", nil

@@ -22,11 +22,12 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Options are those of [Open].
+// Options are the options of [Open].
 type Options struct {
-	// Path is the file. It is created with mode 0600 in a directory that exists.
+	// Path is the path of the file. It is created with mode 0600 in an existing directory.
 	Path string
-	// MaxRuns, MaxAge and MaxBytes bound what is kept; the oldest runs go first.
+	// MaxRuns, MaxAge and MaxBytes bound what is kept; the oldest runs are removed first.
+	// MaxAge 0 is no limit.
 	MaxRuns  int
 	MaxAge   time.Duration
 	MaxBytes int64
@@ -36,61 +37,61 @@ type Options struct {
 // Store is the file with the runs that have ended. One goroutine writes it, [Store.Serve].
 // Its other methods may be called concurrently.
 //
-// It is safe to kill the process at any time: a run is in the file whole or not at all.
+// It is safe to kill the process at any time: a run is in the file completely or not at all.
 type Store struct {
 	opts Options
 	now  func() time.Time
 	// db is nil until the file is open.
 	db atomic.Pointer[bbolt.DB]
-	// leads is true once the file is this process's to open.
+	// leads is true once this process may open the file.
 	leads atomic.Bool
-	// opening is held while the file is opened; it guards said, which is why that fails, as the log
-	// says.
+	// opening is held while the file is opened. It guards said, the last logged reason why the file
+	// cannot be opened.
 	opening sync.Mutex
 	said    string
 
-	// wake has something when there is something to do.
+	// wake receives a value when Serve has something to do.
 	wake chan struct{}
 
 	mu sync.Mutex
 	// pending are the runs that are not written yet, the oldest first.
 	pending []Run
 
-	// bytes are those of all values, and count is how many runs there are. They belong to
-	// the goroutine that writes.
+	// bytes is the size of all values, and count the number of runs. Only the goroutine that
+	// writes uses them.
 	bytes int64
 	count int
 }
 
-// Each run has a key, by which runs are in the order of their ends. briefs has what lists
-// show, details the rest, and ids the key of each run.
+// The buckets of the file. Each run has a key, which orders runs by their ends. briefs has
+// what lists show, details the whole run, both by the key, and ids the key of each ID.
 const (
 	briefs  = "briefs"
 	details = "details"
 	ids     = "ids"
 	meta    = "meta"
-	// format is in meta; a file of another one is begun again.
+	// format is in meta; a file with another format is moved aside.
 	formatKey, format = "format", "1"
 )
 
 func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(name)) }
 
-// maxPending is how many runs wait to be written.
+// maxPending is how many runs may wait to be written.
 const maxPending = 1000
 
 // New returns a history whose file is opened by [Store.Lead].
 func New(o Options) *Store { return &Store{opts: o, now: time.Now, wake: make(chan struct{}, 1)} }
 
-// Open returns a history of a process that leads, whose file is open.
+// Open returns a history for a process that leads, and opens its file.
 func Open(o Options) (*Store, error) {
 	s := New(o)
 	return s, s.begin()
 }
 
-// Lead says that this process makes the runs from now on, and opens the file. Of several
-// replicas on one volume, only the one that leads has the history; where the one before has it
-// open still, or the disk is full, [Store.Serve] tries again. A history that cannot be opened
-// keeps no operator from its work.
+// Lead says that this process makes the runs from now on, and opens the file. Of several replicas
+// on one volume, only the leader has the history. If the previous leader still has it open, or the
+// disk is full, [Store.Serve] tries again. The operator works even if the history cannot be
+// opened.
 func (s *Store) Lead() {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -121,8 +122,8 @@ func (s *Store) Lead() {
 // errInUse is the error of open if another process has the file open.
 var errInUse = errors.New("another process has it open")
 
-// begin opens the history, or begins it. One that is damaged is moved aside. An error of the
-// system, as of a full disk, says nothing of the file.
+// begin opens the file, or creates it. It moves a damaged file aside, but not after an error of the
+// system, such as a full disk, which does not mean that the file is damaged.
 func (s *Store) begin() error {
 	err := s.open()
 	if err == nil || errors.Is(err, errInUse) || errors.As(err, new(syscall.Errno)) {
@@ -138,7 +139,7 @@ func (s *Store) begin() error {
 
 func (s *Store) open() (err error) {
 	var db *bbolt.DB
-	// A file that was cut short faults where it is mapped into memory.
+	// A truncated file causes a fault when its memory map is read.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -148,14 +149,14 @@ func (s *Store) open() (err error) {
 		case err == nil:
 			s.db.Store(db)
 		case db != nil:
-			_ = db.Close() // the error is at hand
+			_ = db.Close() // err matters more
 		}
 	}()
 	if db, err = s.openFile(); err != nil {
 		return err
 	}
 	if err = s.prepare(db); err == nil {
-		err = errors.Join(s.measure(db), db.Close()) // all of the file is in the process's memory now
+		err = errors.Join(s.measure(db), db.Close()) // closing it unmaps the file, all of which counts as the process's memory now
 	}
 	if err != nil {
 		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
@@ -164,8 +165,8 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// prepare makes what a new file lacks. It writes nothing to another one, so that it can be read
-// where the disk is full.
+// prepare initializes a new file. It writes nothing to an existing one, so that this can be read
+// even if the disk is full.
 func (s *Store) prepare(db *bbolt.DB) error {
 	var is string
 	err := db.View(func(tx *bbolt.Tx) error {
@@ -201,7 +202,7 @@ func (s *Store) openFile() (*bbolt.DB, error) {
 	return db, nil
 }
 
-// measure reads all of the file, so that what is damaged shows now.
+// measure reads the whole file, so that damage shows now, and sets bytes and count.
 func (s *Store) measure(db *bbolt.DB) error {
 	s.bytes, s.count = 0, 0
 	return db.View(func(tx *bbolt.Tx) error {
@@ -217,8 +218,8 @@ func (s *Store) measure(db *bbolt.DB) error {
 	})
 }
 
-// Add hands over a run that has ended. It does not wait: where runs end faster than they
-// can be written, the oldest are lost.
+// Add adds a run that has ended. It does not wait: if runs end faster than they can be
+// written, the oldest that wait are lost.
 func (s *Store) Add(r Run) {
 	s.mu.Lock()
 	var missing string
@@ -234,27 +235,27 @@ func (s *Store) Add(r Run) {
 	}
 }
 
-// wakeUp has Serve look what there is to do.
+// wakeUp makes Serve check what there is to do.
 func (s *Store) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it will
+	default: // it was told already
 	}
 }
 
-// writeInterval is the longest time for which a run waits to be written: those of one
-// interval are written together. ageInterval is how often runs are looked for that have
-// become too old while there are no others.
+// writeInterval is how long a run waits to be written: the runs of one interval are written
+// together. ageInterval is the time between two checks for runs that have become too old,
+// if no runs end meanwhile.
 const (
 	writeInterval = time.Second
 	ageInterval   = time.Minute
 )
 
-// Serve writes until ctx ends, then what is still there, and closes the file.
+// Serve writes runs until ctx ends. Then it writes those that still wait, and closes the file.
 func (s *Store) Serve(ctx context.Context) error {
 	defer func() {
 		if db := s.db.Load(); db != nil {
-			_ = db.Close() // all of it is written
+			_ = db.Close() // everything is written
 		}
 	}()
 	tick := time.NewTicker(ageInterval)
@@ -280,8 +281,8 @@ func (s *Store) Serve(ctx context.Context) error {
 	}
 }
 
-// write writes the runs that wait, and removes what is too much. Runs that cannot be written, as on a full disk,
-// wait on, until they are too many.
+// write writes the runs that wait, and removes runs beyond the limits. Runs that cannot be written, for instance
+// because the disk is full, go on waiting until there are too many.
 func (s *Store) write() {
 	db := s.db.Load()
 	if db == nil {
@@ -316,7 +317,7 @@ func (s *Store) write() {
 	}
 }
 
-// oldest is when the oldest run has ended; now if there is none.
+// oldest returns when the oldest run ended; now if there is none.
 func (s *Store) oldest(db *bbolt.DB) time.Time {
 	at := s.now()
 	_ = db.View(func(tx *bbolt.Tx) error { // it cannot fail
@@ -328,7 +329,7 @@ func (s *Store) oldest(db *bbolt.DB) time.Time {
 	return at
 }
 
-// keyOf is the key of a run: its end, and its ID where two have the same.
+// keyOf returns the key of a run: the time of its end, followed by its ID, since several may end at one time.
 func keyOf(r Run) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(r.Finished.UnixNano())), r.ID...)
 }
@@ -346,7 +347,7 @@ func (s *Store) put(tx *bbolt.Tx, r Run) error {
 	if err == nil {
 		detail, err = pack(r)
 	}
-	if err != nil { // of this run; the others are written
+	if err != nil { // only this run is lost; the others are written
 		s.opts.Log.Error(err, "A run is missing in the history", "run", r.ID)
 		return nil
 	}
@@ -355,7 +356,7 @@ func (s *Store) put(tx *bbolt.Tx, r Run) error {
 	return errors.Join(bucket(tx, briefs).Put(key, brief), bucket(tx, details).Put(key, detail), bucket(tx, ids).Put([]byte(r.ID), key))
 }
 
-// retain removes the oldest runs while there is too much.
+// retain removes the oldest runs until the rest is within the limits.
 func (s *Store) retain(tx *bbolt.Tx) error {
 	b, d := bucket(tx, briefs), bucket(tx, details)
 	for {

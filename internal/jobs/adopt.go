@@ -17,17 +17,17 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// orphanedJobAge is how long a run of an earlier operator process may go on until an object claims it. adoptionWait is how long
-// new runs wait at most for those to be found. secretGrace is how long a Secret without a Job is kept: its Job may be about
-// to be created.
+// orphanedJobAge is how long a run of an earlier operator process may go on without an object that claims it.
+// adoptionWait is how long new runs wait at most for such runs to be claimed. secretGrace is how long a Secret without a
+// Job is kept: its Job may be about to be created.
 const (
 	orphanedJobAge = time.Hour
 	adoptionWait   = 2 * time.Minute
 	secretGrace    = 10 * time.Minute
 )
 
-// place is where the run of a token is: wherever it is, it has a Job. With several replicas, one that this one does not
-// know may have been made by another one just now.
+// place returns where the run is whose token has the digest. Such a run has a Job. With several replicas, another one may
+// just have made a run whose Job is not in this one's cache yet.
 func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 	of, _ := e.jobs.GetIndexer().ByIndex(digestAnnotation, hex.EncodeToString(digest[:]))
 	for _, each := range of {
@@ -43,13 +43,14 @@ func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 	switch {
 	case e.opts.Has != nil:
 		return remote.Elsewhere
-	case e.isBehind(), e.opts.Leads != nil && !e.opts.Leads(): // another one may lead, and have made it
+	case e.isBehind(), e.opts.Leads != nil && !e.opts.Leads(): // another replica may lead, and have made the run
 		return remote.Later
 	}
 	return remote.Nowhere
 }
 
-// isBehind reports whether the cache lacks a Job that was found a moment ago: the one before may have made it just before it ended.
+// isBehind reports whether the cache lacks a Job that was found a moment ago: an earlier process may have made it just
+// before it ended.
 func (e *Executor) isBehind() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,9 +62,9 @@ func (e *Executor) isBehind() bool {
 	return false
 }
 
-// Adopt has new runs wait for those of earlier processes to be found that are of objects which this operator has from
-// now on. It is called before any of their runs begins, and ends when this operator serves Pods and knows the runs, or
-// ends.
+// Adopt finds the runs of earlier processes for objects that this operator has from now on; has tells which these are. It is
+// called before any new run of these objects begins. It returns when this operator serves Pods and knows the runs, or when
+// this operator or ctx ends.
 func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
 	select {
 	case <-e.ready:
@@ -82,11 +83,11 @@ func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
 	})
 }
 
-// again is when the API server is asked again.
+// again is the time between two attempts to list the runs.
 const again = 5 * time.Second
 
-// adopt finds the runs of objects that this operator has, as they are at a time or later: a replica takes several shards at once,
-// for which one list is enough.
+// adopt finds the runs of objects that this operator has, from a list that is not older than at: a replica takes several
+// shards at once, for which one list is enough.
 func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool, at time.Time) error {
 	e.finding.Lock()
 	defer e.finding.Unlock()
@@ -108,7 +109,8 @@ func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool, at time.
 	return nil
 }
 
-// list returns the runs that have Jobs, and the objects of those. The API server is asked: the cache may be behind a replica that has just died.
+// list returns the IDs of the runs that have Jobs, with the UIDs of their objects. It asks the API server: the cache may
+// lack a Job that a replica made just before it died.
 func (e *Executor) list(ctx context.Context) (map[string]types.UID, error) {
 	runs := map[string]types.UID{}
 	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 500}); ; {
@@ -127,8 +129,8 @@ func (e *Executor) list(ctx context.Context) (map[string]types.UID, error) {
 	}
 }
 
-// removeAlone removes Secrets of runs that have no Job, of objects that this operator has: the process that made them ended before it made the Job.
-// One as young as that of a run which begins now is left.
+// removeAlone removes Secrets of runs without a Job, for objects that this operator has: the process that made them ended
+// before it made the Job. It leaves young Secrets, whose runs may be about to begin.
 func (e *Executor) removeAlone(ctx context.Context) {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 20}); ; { // each has up to a megabyte
@@ -154,20 +156,20 @@ func (e *Executor) removeAlone(ctx context.Context) {
 	}
 }
 
-// isOurs is false for what another operator in the namespace has made, whose Pods call another address. What an earlier
-// version has made does not say.
+// isOurs is false for the labels of what another operator in the namespace has made, whose Pods call another address.
+// Earlier versions did not set the label.
 func (e *Executor) isOurs(labels map[string]string) bool {
 	by := labels[operatorLabel]
 	return by == "" || by == e.operator()
 }
 
-// operator names this operator, with all its replicas, in a label.
+// operator returns the value of operatorLabel for this operator and all its replicas.
 func (e *Executor) operator() string {
 	digest := sha256.Sum256([]byte(e.opts.URL))
 	return hex.EncodeToString(digest[:8])
 }
 
-// isAlone reports whether the Secret of a run has no Job. The cache may be behind one.
+// isAlone reports whether the run has no Job. It asks the API server, too, because the cache may be out of date.
 func (e *Executor) isAlone(ctx context.Context, id string) bool {
 	if e.jobOf(id) != nil {
 		return false
@@ -176,7 +178,7 @@ func (e *Executor) isAlone(ctx context.Context, id string) bool {
 	return apierrors.IsNotFound(err)
 }
 
-// Adopting reports whether runs of an earlier process may still be found, before new ones.
+// Adopting reports whether objects may still claim runs of earlier processes, for which new runs wait.
 func (e *Executor) Adopting() bool {
 	if !isClosed(e.ready) {
 		return true
@@ -194,7 +196,7 @@ func (e *Executor) Adopting() bool {
 	return false
 }
 
-// sweepLater has the Jobs ended that belong to no object, and Secrets removed that have no Job, every hour, until ctx ends.
+// sweepLater ends the Jobs that belong to no object, and removes Secrets that have no Job, every hour, until ctx ends.
 func (e *Executor) sweepLater(ctx context.Context) {
 	e.removeAlone(ctx)
 	tick := time.NewTicker(orphanedJobAge)
@@ -210,8 +212,8 @@ func (e *Executor) sweepLater(ctx context.Context) {
 	}
 }
 
-// sweep ends the runs of earlier processes that no object had. While others are followed it is tried again
-// later: there may have been no worker for more of them.
+// sweep ends the runs of earlier processes that no object has claimed. While adopted runs are followed it does nothing:
+// there may have been no free worker for the others.
 func (e *Executor) sweep(ctx context.Context) {
 	if e.adopted.Load() > 0 {
 		return
@@ -225,7 +227,7 @@ func (e *Executor) sweep(ctx context.Context) {
 		if e.opts.Has == nil || e.opts.Has(run.subject) {
 			left = append(left, id)
 		} else {
-			delete(e.found, id) // another replica has it by now
+			delete(e.found, id) // another replica has the object by now
 		}
 	}
 	e.mu.Unlock()
@@ -239,8 +241,8 @@ func (e *Executor) sweep(ctx context.Context) {
 	}
 }
 
-// UnclaimedJobRuns returns the IDs of those runs of earlier processes that were found of an object, by its UID, and that are neither followed nor
-// ended. It waits until they have been looked for.
+// UnclaimedJobRuns returns the IDs of the runs of earlier processes that were found for the object with the UID, and are
+// neither followed nor ended. It waits until the runs have been listed.
 func (e *Executor) UnclaimedJobRuns(ctx context.Context, uid string) (ids []string) {
 	select {
 	case <-e.ready:
@@ -257,16 +259,16 @@ func (e *Executor) UnclaimedJobRuns(ctx context.Context, uid string) (ids []stri
 	return ids
 }
 
-// claim takes a run off those that were found: it is followed, or ended.
+// claim removes a run from found, because it is followed or ended now.
 func (e *Executor) claim(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.found, id)
 }
 
-// FindJobRun finds the run of an earlier process that goes on as a Job, or has ended since, and what
-// was kept with it, if it is of an object. age is by the clock of the API server, which has made the Job: this machine's may be wrong,
-// and would end the run early.
+// FindJobRun finds a run of an earlier process for the object with the UID. The run goes on as a Job, or has ended since.
+// token and ticket were kept with it. age is the Job's age by the clock of the API server: with a wrong clock of this
+// machine, the run could be ended too early.
 func (e *Executor) FindJobRun(ctx context.Context, id, uid string) (token string, ticket []byte, age time.Duration, ok bool, err error) {
 	select {
 	case <-e.ready:
@@ -277,7 +279,7 @@ func (e *Executor) FindJobRun(ctx context.Context, id, uid string) (token string
 		return "", nil, 0, false, nil
 	}
 	job := e.jobOf(id)
-	if job == nil { // the cache may be behind one that another replica has made
+	if job == nil { // the cache may lack a Job that another replica has just made
 		job, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "", nil, 0, false, nil

@@ -14,52 +14,53 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// look is how often the Pod of a run is looked at, in the cache; askEvery is how often the API server is asked
-// where the cache has nothing of the run, and cachePatience how far the cache may be behind a Job that was made.
+// look is the time between two checks of a run's Pod in the cache. askEvery is the time between two requests to the API
+// server if the cache has nothing of the run. cachePatience is how long a new Job may be missing in the cache.
 const (
 	look          = 250 * time.Millisecond
 	askEvery      = 5 * time.Second
 	cachePatience = 30 * time.Second
 )
 
-// leavePatience is longer than a container takes from its start until it asks for leave.
+// leavePatience is longer than a container takes from its start until it asks for permission to start the run.
 const leavePatience = 20 * time.Second
 
-// silencePatience is how long a Pod of a run is not heard of until that is said: it asks again and again whether to go on.
+// silencePatience is how long the Pod of a run, which keeps asking whether to go on, may be silent before that is reported.
 const silencePatience = 6 * remote.Beat
 
-// drainPatience is longer than a proxy takes to end.
+// drainPatience is longer than the API proxy takes to end.
 const drainPatience = 8 * time.Second
 
-// watched is a run that is watched to its end.
+// watched is a run that await follows to its end.
 type watched struct {
 	*Executor
 
 	req     runner.Request
 	session *remote.Session
-	// last is the Pod as it was seen last; nil for never.
+	// last is the last known state of the Pod; nil if it was never seen.
 	last *corev1.Pod
-	// why is the cause for which this process has stopped the run, or [runner.ErrHandedOver]; killed is true once its Pod and Job
-	// are deleted.
+	// why is the cause for which this process has stopped the run, or [runner.ErrHandedOver]; nil if neither. killed is
+	// true once its Pod and Job are deleted.
 	why    error
 	killed bool
-	// seen is true once the Job was seen, and since is when it was made, or deleted.
+	// seen is true once the Job was in the cache; since is when the run was begun or stopped.
 	seen  bool
 	since time.Time
-	asked time.Time // the API server
-	// tried is when the Pod and Job of a run that was stopped could not be deleted last, and pause how long after that they are tried again.
+	asked time.Time // when the API server was last asked
+	// tried is when this process last tried to delete the Pod and Job of a stopped run, and pause how long to wait for
+	// another try.
 	tried time.Time
 	pause time.Duration
-	told  bool      // that the run has begun
-	begun bool      // its container was seen to run
-	as    time.Time // since when its Pod is so
-	freed time.Time // when space was made last for what the run sends
-	phase string
+	told  bool      // OnBegun was called
+	begun bool      // the container has started
+	as    time.Time // since when begun has this value; zero before the first check
+	freed time.Time // when space was last freed for what the run sends
+	phase string    // the last text of OnPhase
 }
 
-// await waits until nothing of the run is left, or, where it was stopped, this process ends. why is the cause for which this
-// process has stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one. last is
-// the Pod as it was seen last; nil for never.
+// await waits until nothing of the run is left or, if the run was stopped, until this process ends. why is the cause for
+// which this process has stopped the run, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is
+// one. last is the last known state of the Pod; nil if it was never seen.
 func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
 	w := &watched{Executor: e, req: req, session: session, since: time.Now()}
 	tick := time.NewTicker(look)
@@ -81,7 +82,7 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 			stop, drained = nil, e.drained
 			w.stop(ctx)
 		case <-drained:
-			// This process ends, and sees no more of the Pod. The next run of the object waits for it.
+			// This process ends, and no longer watches the Pod. The next run of the object waits for the Pod.
 			return w.last, w.why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
 		case <-tick.C:
 			if w.why != nil && !w.killed && time.Since(w.tried) >= w.pause {
@@ -94,20 +95,20 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	}
 }
 
-// leave waits until no request of the run is in progress here, and leaves the run to another process; nil if it has
-// ended meanwhile.
+// leave waits until no request of the run is in progress here, and leaves the run to another process. It returns nil if the
+// run has ended meanwhile.
 func (w *watched) leave(why error) error {
 	select {
 	case <-w.drained:
 	case <-w.session.Done:
 		return nil
-	case <-w.req.JobRun.Replaced: // this process goes on, and answers what is in progress
+	case <-w.req.JobRun.Replaced: // this process goes on, and answers the requests in progress
 	case <-time.After(drainPatience):
 	}
 	return fmt.Errorf("%w: %w", runner.ErrHandedOver, why)
 }
 
-// stop has the run end, since ctx has ended.
+// stop ends the run because ctx has ended.
 func (w *watched) stop(ctx context.Context) {
 	w.why = context.Cause(ctx)
 	switch {
@@ -121,13 +122,14 @@ func (w *watched) stop(ctx context.Context) {
 	w.kill(ctx)
 }
 
-// kill has the Pod end, and with the Job no other one begin. Where the API server refuses that, it is tried less and less often.
+// kill deletes the Pod, and the Job, so that no other Pod begins. If that fails, the next try comes later each time.
 func (w *watched) kill(ctx context.Context) {
 	w.killed = w.Executor.kill(ctx, w.req.ID)
 	w.tried, w.pause = time.Now(), min(max(2*w.pause, askEvery), time.Minute)
 }
 
-// look reports whether nothing of the run is left to wait for, and why it has no outcome. Else it tells what the run waits for.
+// look reports whether nothing of the run is left to wait for, and then why it has no outcome; nil if it has one. Else it
+// calls OnPhase with what the run waits for.
 func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	pod, job := w.podOf(w.req.ID), w.jobOf(w.req.ID)
 	if pod != nil {
@@ -136,13 +138,13 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	w.seen = w.seen || job != nil
 	switch {
 	case isClosed(w.req.JobRun.Replaced) && w.why != nil && pod != nil && silent(pod):
-		return true, w.lost(pod, job, w.session) // why it was stopped counts; the next run of the object waits for the Pod
+		return true, w.lost(pod, job, w.session) // w.why is the result; the next run of the object waits for the Pod
 	case isClosed(w.req.JobRun.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
 		w.why = fmt.Errorf("%w: its Pod has not begun, or the node of that does not answer", runner.ErrHandedOver)
 		return true, nil
 	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
 		if pod == nil && w.last != nil && disruption(w.last) != nil {
-			pod = w.last // which has said why
+			pod = w.last // it says why it ended
 		}
 		return true, w.lost(pod, job, w.session)
 	}
@@ -167,8 +169,8 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	return false, nil
 }
 
-// unheard says what to do about a Pod that does not begin, or runs and asks for no leave; empty as long as that can be on
-// its way.
+// unheard says what to do about a Pod that does not begin, or runs and does not ask for permission to start the run;
+// empty while that may still happen soon.
 func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
 	if begun := begun(pod); w.as.IsZero() || begun != w.begun {
 		w.begun, w.as = begun, time.Now()
@@ -183,7 +185,8 @@ func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
 		"of its namespace or the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
 }
 
-// silence says since when the Pod of a run that has begun reaches this operator no more; empty if it does, or if there is none.
+// silence says since when the Pod of a run that has begun no longer reaches this operator; empty if it does, or if there
+// is no Pod.
 func (w *watched) silence(pod *corev1.Pod) string {
 	heard := w.session.Heard()
 	if pod == nil || w.why != nil || heard.IsZero() || time.Since(heard) < silencePatience {
@@ -193,7 +196,7 @@ func (w *watched) silence(pod *corev1.Pod) string {
 		"or the node is cut off", pod.Name, w.opts.URL, heard.UTC().Format(time.TimeOnly+"Z"))
 }
 
-// makeRoom frees space where the disk is full, and says so the first time.
+// makeRoom frees space if the disk is full. It logs err if first is true.
 func (w *watched) makeRoom(err error, first bool) {
 	if first {
 		w.opts.Log.Error(err, "What a run sends cannot be written", "job", w.req.ID)
@@ -204,8 +207,8 @@ func (w *watched) makeRoom(err error, first bool) {
 	}
 }
 
-// gone reports whether a run that has no Pod in the cache gets none any more. Where there is no Job either, the API server
-// is asked: the cache may be behind.
+// gone reports whether a run without a Pod in the cache will not get one any more. If there is no Job either, it asks the
+// API server: the cache may be out of date.
 func (w *watched) gone(ctx context.Context, job *batchv1.Job) bool {
 	switch {
 	case job != nil:
@@ -218,10 +221,10 @@ func (w *watched) gone(ctx context.Context, job *batchv1.Job) bool {
 	return err == nil && !left
 }
 
-// lost says why the run of a Pod that has ended has no outcome; nil if it has come meanwhile.
+// lost returns why a run whose Pod has ended has no outcome; nil if the outcome has arrived meanwhile.
 func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
 	if isClosed(session.Done) {
-		return nil // the Pod ends after it
+		return nil // the Pod ends after it has sent the outcome
 	}
 	if err := session.Trouble(); errors.Is(err, runner.ErrTooLarge) {
 		return err

@@ -26,33 +26,34 @@ import (
 	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
-// Options say where runs are made.
+// Options are the options of [New].
 type Options struct {
 	Client kubernetes.Interface
-	// Namespace is where Jobs are: the operator's own.
+	// Namespace is the namespace of the Jobs: the operator's own.
 	Namespace string
-	// Image is that of the operator, with Program in it.
+	// Image is the operator's image, and Program the path of the program in it.
 	Image, Program string
-	// AnsibleRunner is the program in the images; empty for the usual one.
+	// AnsibleRunner is the ansible-runner program in the images; empty for the usual one.
 	AnsibleRunner string
-	// URL is where Pods find this operator, which listens on Address.
+	// URL is where Pods reach this operator, which listens on Address.
 	URL, Address string
-	// Proxy lets the runs talk to the API server.
+	// Proxy serves the runs' requests to the API server.
 	Proxy *proxy.Proxy
-	// Has reports whether this operator has an object, by its UID, where it shares them with others: see
-	// [Executor.Adopt]. Nil where it has all.
+	// Has reports whether this replica has the object with the UID, if replicas share the objects: see
+	// [Executor.Adopt]. nil if it has all objects.
 	Has func(types.UID) bool
-	// Leads reports whether leadership is proved. Nil where there is no election.
+	// Leads reports whether this replica can prove that it leads. nil if there is no election.
 	Leads func() bool
-	// Now is the time of the API server. Nil has it be that of this machine.
+	// Now returns the time of the API server; nil means that of this machine.
 	Now func() time.Time
-	// Connections is told how many connections Pods have, and whether a further one was refused, or has to wait. Nil tells no one.
+	// Connections is called with the number of connections that Pods have, and whether another one was refused or has to
+	// wait. It may be nil.
 	Connections func(open int, refused bool)
 	Log         logr.Logger
 }
 
-// Executor makes runs of [runner.ExecutorJob] as Jobs, and all others with the Runner that it
-// embeds. It serves while it leads.
+// Executor makes runs with [runner.ExecutorJob] as Jobs, and all others with the Runner that it
+// embeds. It serves Pods while it leads.
 type Executor struct {
 	*runner.Runner
 
@@ -66,23 +67,23 @@ type Executor struct {
 	refusals       *lastEvents
 	warnings       *lastEvents
 
-	finding sync.Mutex           // one look for the runs of earlier processes at a time
-	listed  time.Time            // when the API server was asked last which there are
-	runs    map[string]types.UID // its answer: their objects, by their IDs
+	finding sync.Mutex           // held by adopt: one list of the runs of earlier processes at a time
+	listed  time.Time            // when the last list began
+	runs    map[string]types.UID // the last list: the UIDs of the objects, by the IDs of the runs
 	mu      sync.Mutex
-	found   map[string]found // runs of earlier processes that no one has followed or ended, by their IDs
-	adopted atomic.Int64     // so many of them are followed
-	said    atomic.Int64     // when it was logged last, in Unix time, that Pods have too many connections
+	found   map[string]found // runs of earlier processes that are neither followed nor ended yet, by their IDs
+	adopted atomic.Int64     // how many runs of earlier processes are followed
+	said    atomic.Int64     // when too many connections were last logged, in Unix time
 }
 
-// found is the run of an earlier process.
+// found is a run of an earlier process.
 type found struct {
 	subject types.UID
 	since   time.Time
-	asked   bool // its object has been looked at
+	asked   bool // FindJobRun was called for it
 }
 
-// New returns an Executor, which has to be added to a manager.
+// New returns an Executor. The caller has to add it to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -97,16 +98,17 @@ func New(local *runner.Runner, opts Options) *Executor {
 	return e
 }
 
-// NeedLeaderElection has no replica listen but the one that leads, or those that share the objects.
+// NeedLeaderElection returns true: only the leader listens, or the replicas that share the objects.
 func (e *Executor) NeedLeaderElection() bool { return true }
 
 // Start serves the Pods until ctx ends.
 func (e *Executor) Start(ctx context.Context) error {
 	defer close(e.drained)
 	if err := e.mayList(ctx); err != nil {
-		return err // or the caches below would be waited for without end
+		return err // else the wait for the caches below would never end
 	}
-	// A run that is not recorded at last, such as one that was ended for its object's deletion, is known as long as its Job is there.
+	// The hub keeps a run whose end is never recorded, for instance because its object was deleted, as long as its Job
+	// exists.
 	if _, err := e.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.jobGone}); err != nil {
 		return fmt.Errorf("watch the Jobs of runs: %w", err)
 	}
@@ -149,7 +151,7 @@ func (e *Executor) jobGone(obj any) {
 	}
 }
 
-// mayList is an error where the operator has no permission to list Pods or Jobs.
+// mayList returns an error if the operator has no permission to list Pods or Jobs.
 func (e *Executor) mayList(ctx context.Context) error {
 	one := metav1.ListOptions{Limit: 1}
 	_, pods := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, one)
@@ -162,10 +164,10 @@ func (e *Executor) mayList(ctx context.Context) error {
 	return nil
 }
 
-// maxConnections is how many connections Pods may have to the operator; further ones wait.
+// maxConnections is how many connections Pods may have to the operator; more have to wait.
 const maxConnections = 4096
 
-// connections logs, at most once a minute, that Pods find no free connection.
+// connections logs, at most once a minute, that Pods have too many connections.
 func (e *Executor) connections(open int, refused bool) {
 	if e.opts.Connections != nil {
 		e.opts.Connections(open, refused)
@@ -177,11 +179,11 @@ func (e *Executor) connections(open int, refused bool) {
 	}
 }
 
-// IdentityName is the Secret with the certificate for Pods, which a new operator has to have
-// as well.
+// IdentityName is the name of the Secret with the certificate for Pods. It outlives the operator
+// process, because Pods have to trust the next process, too.
 const IdentityName = "rolewright-runs"
 
-// identity is the certificate of this operator for its Pods, made where there is none.
+// identity returns the certificate of this operator for its Pods. It makes one if there is none.
 func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	found, err := secrets.Get(ctx, IdentityName, metav1.GetOptions{})
@@ -209,11 +211,11 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// grantIt is what to do if the operator may not do what Jobs need.
+// grantIt is the advice if the operator lacks a permission for Jobs.
 const grantIt = "runs as Jobs need the Role of config/jobs"
 
-// Reap ends what is left of a run that another process has begun. The Pod may take a while, or its node not answer: the
-// next run of the object waits for it, see begin.
+// Reap ends what is left of a run that another process has begun. It does not wait for the Pod, which may take a while, or
+// whose node may not answer: the next run of the object waits for it, see begin.
 func (e *Executor) Reap(id string) error {
 	err := e.Runner.Reap(id)
 	select {
@@ -225,19 +227,21 @@ func (e *Executor) Reap(id string) error {
 		return err
 	}
 	if !e.kill(context.Background(), id) {
-		// Alone: beside processes that cannot be killed it would be passed over. Those are looked for again.
+		// Return this error alone: together with an error about processes that cannot be killed, it would be ignored. Those
+		// processes are looked for again.
 		return fmt.Errorf("end what is left of run %s: its Job or its Pod cannot be deleted", id)
 	}
 	return err
 }
 
-// ForgetJobRun removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
+// ForgetJobRun removes the Job of a run whose end is recorded, with all that belongs to it, if the run is for the object
+// with the UID.
 func (e *Executor) ForgetJobRun(id, uid string) {
 	e.hub.Recorded(id, uid)
 	select {
 	case <-e.ready:
 	default:
-		return // there were none yet
+		return // this process has had no runs yet
 	}
 	if !runner.IsID(id) || !e.isOf(id, uid) {
 		return
@@ -251,12 +255,13 @@ func (e *Executor) ForgetJobRun(id, uid string) {
 	e.claim(id)
 }
 
-// isOf reports whether a run has a Job and is of an object, by its UID. Its ID stands in a status, which others can write.
+// isOf reports whether a run has a Job and is for the object with the UID. That must be checked because its ID comes from
+// a status, which others can write.
 func (e *Executor) isOf(id, uid string) bool {
 	e.mu.Lock()
 	run, ok := e.found[id]
 	e.mu.Unlock()
-	if job := e.jobOf(id); !ok && job != nil { // the cache may be behind one that was found
+	if job := e.jobOf(id); !ok && job != nil { // e.found may have a Job that is not in the cache yet
 		run.subject, ok = types.UID(job.Labels[objectLabel]), true
 	}
 	return ok && run.subject == types.UID(uid)
@@ -264,8 +269,8 @@ func (e *Executor) isOf(id, uid string) bool {
 
 const forgetTimeout = 10 * time.Second
 
-// deleteJob deletes the Job of a run, with its Pod, and the Secret, which may have no owner: where that could not be
-// written.
+// deleteJob deletes the Job of a run, with its Pod, and the Secret. The Secret may lack the Job as its owner, if that
+// could not be written.
 func (e *Executor) deleteJob(ctx context.Context, id string) error {
 	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {

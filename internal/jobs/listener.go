@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// maxOfAddress is how many connections one address may have: Pods of runs have a few each, and
-// those of a node may share one.
+// maxOfAddress is how many connections one address may have. Each Pod of a run has a few, and the
+// Pods of a node may share an address.
 const maxOfAddress = 256
 
-// fairListener closes further connections of an address that has as many as one may have, so that
-// one Pod does not take those of all.
+// fairListener closes further connections of an address that has the maximum already, so that one
+// Pod cannot take all connections.
 type fairListener struct {
 	net.Listener
 	most, all int
@@ -21,8 +21,8 @@ type fairListener struct {
 	total int
 }
 
-// newFairListener gives each address so many connections of l at most. tell is told how many there are, and whether one was refused, or
-// the next one will have to wait since there are all that may be.
+// newFairListener returns a listener that gives each address at most most of all connections of l. tell is called with
+// the number of connections, and whether one was refused, or the next one has to wait because all are in use.
 func newFairListener(l net.Listener, most, all int, tell func(open int, refused bool)) *fairListener {
 	return &fairListener{Listener: l, most: most, all: all, tell: tell, open: map[string]int{}}
 }
@@ -39,11 +39,11 @@ func (l *fairListener) Accept() (net.Conn, error) {
 			return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { l.count(host, -1) })}, nil
 		}
 		l.count(host, -1)
-		_ = conn.Close() // the client finds out
+		_ = conn.Close() // the client notices
 	}
 }
 
-// count counts a connection, and reports whether the address may have it.
+// count adds by to the connections of an address, and reports whether the address may have so many.
 func (l *fairListener) count(host string, by int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

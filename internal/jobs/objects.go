@@ -1,10 +1,9 @@
-// Package jobs makes runs as Jobs of the cluster: each in a Pod of its own, which
-// [remote.Inside] is the main program of. It knows Jobs, Pods and Secrets, and nothing of what
-// a run is for.
+// Package jobs makes runs as Jobs of the cluster, each in a Pod of its own, whose main program is
+// [remote.Inside]. It knows Jobs, Pods and Secrets, and nothing of what a run is for.
 //
-// A Job has the ID of its run for its name, so that there is one Job of a run, whatever an
-// operator has forgotten. It makes one Pod. The Pod starts the run when the operator lets it,
-// and the operator lets one.
+// A Job is named by the ID of its run, so that a run has at most one Job, even if the operator has
+// forgotten the run. The Job makes one Pod. The Pod starts the run when the operator permits it,
+// and the operator permits it only one Pod.
 package jobs
 
 import (
@@ -28,14 +27,15 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// Labels of Jobs, Pods and Secrets: the run, the UID of the object that it is for, and the operator that has made it.
+// Labels of Jobs, Pods and Secrets: the ID of the run, the UID of its object, and the operator that has made the run.
 const (
 	runLabel      = "rolewright.dev/run"
 	objectLabel   = "rolewright.dev/object"
 	operatorLabel = "rolewright.dev/operator"
 )
 
-// digestAnnotation is on a Job: the digest of the run's token, by which operators know whose a Pod is that asks.
+// digestAnnotation is the annotation of a Job with the digest of the run's token, by which operators find the run of a
+// Pod that asks.
 const digestAnnotation = "rolewright.dev/token-digest"
 
 // The keys of a run's Secret.
@@ -45,23 +45,23 @@ const (
 	ticketKey = "ticket"
 )
 
-// Where things are in the Pod.
+// Directories in the Pod: of the input, and of the program in an image other than the operator's.
 const (
 	inputDir   = "/var/run/rolewright"
 	programDir = "/opt/rolewright"
 )
 
-// CommandName is the hidden subcommand that the Pod runs, and InstallName the one that brings the
-// program into a Pod of another image.
+// CommandName is the hidden subcommand that the Pod runs, and InstallName the one that copies the
+// program into a Pod with another image.
 const (
 	CommandName = "job-run"
 	InstallName = "job-install"
 )
 
-// grace is how long a Pod has to end its run and to send what it has achieved.
+// grace is how long a Pod has to end its run and to send the rest of the artifacts.
 const grace = 60 * time.Second
 
-// graceOf is the grace of a run's Pod: a command may want longer than a role to end.
+// graceOf returns the grace period of a run's Pod: a command may need longer than a role to end.
 func graceOf(req runner.Request) time.Duration {
 	if c := req.Content.Command; c != nil {
 		return grace + c.Grace
@@ -69,16 +69,17 @@ func graceOf(req runner.Request) time.Duration {
 	return grace
 }
 
-// backstop is by how much the deadline of a Job is behind the end of its run, which may wait for its timeout, and takes it once more then.
+// backstop is the time between the latest end of a run and the deadline of its Job. A run may wait as long as its
+// timeout, and then take as long again.
 const backstop = 10 * time.Minute
 
-// kept is how long a Job may stay that has ended and that no operator has removed.
+// kept is how long a Job stays after its end if no operator removes it.
 const kept = time.Hour
 
-// maxInput is what a Secret can have, less what it has beside the input.
+// maxInput is how many bytes of input fit into a Secret, with room for its other data.
 const maxInput = corev1.MaxSecretSize - 16<<10
 
-// secret is what the Pod of a run gets, and what a later operator has to know.
+// secret returns the Secret of a run, with the input for its Pod, and what a later operator needs to adopt it.
 func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
@@ -103,8 +104,8 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 	}, nil
 }
 
-// environment is that of a run, with the settings of Ansible that runs of this process have from
-// its environment, where the template says nothing of them.
+// environment returns the environment of a run: of, and the ANSIBLE_* variables of this process,
+// which its other runs inherit, unless the template sets them.
 func (e *Executor) environment(of map[string]string, template corev1.PodTemplateSpec) map[string]string {
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
@@ -119,8 +120,8 @@ func (e *Executor) environment(of map[string]string, template corev1.PodTemplate
 	return env
 }
 
-// inherited is a command with the variables of this process that it inherits, where the template
-// says nothing of them.
+// inherited returns a command with the values of the variables that it inherits from this process,
+// unless the template sets them.
 func inherited(c runner.Command, template corev1.PodTemplateSpec) *runner.Command {
 	env, said := map[string]string{}, variablesOf(template)
 	for _, name := range c.InheritEnv {
@@ -133,7 +134,7 @@ func inherited(c runner.Command, template corev1.PodTemplateSpec) *runner.Comman
 	return &c
 }
 
-// variablesOf are the names of the variables that a template sets.
+// variablesOf returns the names of the variables that a template sets.
 func variablesOf(template corev1.PodTemplateSpec) (names []string) {
 	for _, c := range template.Spec.Containers {
 		for _, v := range c.Env {
@@ -151,7 +152,7 @@ func (e *Executor) labelsOf(req runner.Request) map[string]string {
 	return map[string]string{runLabel: req.ID, objectLabel: req.JobRun.Subject, operatorLabel: e.operator(), "app.kubernetes.io/managed-by": "rolewright"}
 }
 
-// job is the Job of a run.
+// job returns the Job of a run.
 func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
@@ -181,7 +182,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		},
 	}
 	job.Annotations = map[string]string{digestAnnotation: hex.EncodeToString(digest[:])}
-	for name, value := range template.Labels { // Kueue looks at those of the Job
+	for name, value := range template.Labels { // Kueue looks at the labels of the Job
 		job.Labels[name] = value
 	}
 	if req.JobRun.Timeout > 0 {
@@ -190,14 +191,14 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	return job, nil
 }
 
-// Preview is a Job as it is made with a Pod template, for those who ask whether the cluster admits it.
+// Preview returns a Job as it is made with a Pod template, to check whether the cluster admits it.
 func Preview(opts Options, template []byte) (*batchv1.Job, error) {
 	const name = "rolewright-doctor"
 	e := &Executor{opts: opts}
 	return e.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", JobRun: &runner.JobRun{Template: template, Subject: name}})
 }
 
-// fill adds to a Pod what every run has.
+// fill adds to a Pod what every run needs.
 func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 	const files, input, program = "rolewright-run", "rolewright-input", "rolewright-program"
 	c := &pod.Containers[0]
@@ -219,7 +220,7 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 			Name: program, Image: e.opts.Image, Command: []string{e.opts.Program, InstallName, programDir},
 			VolumeMounts: []corev1.VolumeMount{mount}, SecurityContext: restricted(pod), Resources: c.Resources,
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-			// A directory that can be written, which the local cluster's library wants at the start of each process.
+			// A writable directory, which the library for local clusters needs when a process starts.
 			Env: []corev1.EnvVar{{Name: "XDG_CACHE_HOME", Value: programDir}},
 		})
 		mount.ReadOnly = true
@@ -234,15 +235,15 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 		corev1.EnvVar{Name: "ROLEWRIGHT_POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
 		corev1.EnvVar{Name: "TMPDIR", Value: work},
 		corev1.EnvVar{Name: "XDG_CACHE_HOME", Value: work}) // the home directory of an image may not be writable
-	// What the process says that could not even begin: what it says of a run is in the file.
+	// The logs are for a process that could not begin: a run writes its own termination message.
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	if c.SecurityContext == nil {
 		c.SecurityContext = restricted(pod)
 	}
 }
 
-// restricted is what Pod security admission wants of a container where it wants most. The user is
-// the image's, unless the Pod says something of it.
+// restricted returns the security context that Pod security admission requires on its strictest
+// level. The user is the image's, unless the Pod has a security context.
 func restricted(pod *corev1.PodSpec) *corev1.SecurityContext {
 	c := &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// phaseOf says what a Pod waits for before its run can start; empty if for nothing.
+// phaseOf says what a Pod waits for before its run can start, or end; empty if it waits for nothing.
 func phaseOf(pod *corev1.Pod) string {
 	if pod == nil {
 		return ""
@@ -36,18 +36,19 @@ func phaseOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// ifNodeIsGone is what to do about a Pod whose node does not answer any more.
+// ifNodeIsGone is the advice about a Pod whose node does not answer any more.
 const ifNodeIsGone = "; if the node is gone for good, delete the Pod with --force"
 
-// begun reports whether the container of the run was started: before, it has asked for no leave.
+// begun reports whether the container of the run was started: before that, it cannot have asked for permission to start
+// the run.
 func begun(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == watches.JobContainer && (c.State.Running != nil || c.State.Terminated != nil)
 	})
 }
 
-// begunAgo is how long ago the container of a run was started that another process has begun; 0 for other runs, and where that is
-// not known. It is no longer ago than the Pod was made: the clock of the node may be wrong.
+// begunAgo returns how long ago the container of an adopted run was started; 0 for other runs, or if that is not known.
+// The result is no longer than the age of the Pod: the clock of the node may be wrong.
 func (e *Executor) begunAgo(req runner.Request) time.Duration {
 	pod := e.podOf(req.ID)
 	if !req.JobRun.Adopted || pod == nil {
@@ -65,10 +66,10 @@ func (e *Executor) begunAgo(req runner.Request) time.Duration {
 // silent reports whether the Pod should have ended long ago: its node does not answer.
 func silent(pod *corev1.Pod) bool {
 	const patience = time.Minute
-	return pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > patience // which is at the end of its grace
+	return pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > patience // the timestamp is the end of its grace period
 }
 
-// over reports whether nothing of the run goes on in the Pod any more. A container may that a webhook has added.
+// over reports whether the run has ended in the Pod. Containers that a webhook has added may go on.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded ||
 		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
@@ -76,11 +77,12 @@ func over(pod *corev1.Pod) bool {
 		})
 }
 
-// promptly is longer than a Pod that runs says nothing, and its end takes to be known here.
+// promptly is longer than the time between two signs of life of a Pod, together with the time until its end is known here.
 const promptly = 2 * remote.Beat
 
-// endedAlone reports whether the container of the run has failed by itself, a moment after its Pod was heard of last: the Pod was not
-// evicted or deleted, and its node has not started again, after which kubelets say that a container has failed, too.
+// endedAlone reports whether the container of the run has failed by itself, soon after heard, the last sign of life of
+// its Pod: the Pod was not evicted or deleted, and its node was not restarted, after which kubelets also report that a
+// container has failed.
 func endedAlone(pod *corev1.Pod, heard time.Time) bool {
 	return pod.Status.Reason == "" && pod.DeletionTimestamp == nil && disruption(pod) == nil && time.Since(heard) < promptly &&
 		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
@@ -89,10 +91,10 @@ func endedAlone(pod *corev1.Pod, heard time.Time) bool {
 		})
 }
 
-// outOfMemory is the reason of a container that the kernel has killed for its memory.
+// outOfMemory is the reason of a container that the kernel has killed because of its memory.
 const outOfMemory = "OOMKilled"
 
-// endOf says how a Pod has ended, and whether that was for its memory.
+// endOf says how a Pod has ended, and whether the reason was its memory.
 func endOf(pod *corev1.Pod, job *batchv1.Job) (what string, memory bool) {
 	var parts []string
 	if pod != nil && pod.Status.Reason != "" { // Evicted, NodeLost
@@ -125,8 +127,8 @@ func endOf(pod *corev1.Pod, job *batchv1.Job) (what string, memory bool) {
 	return "its Pod has ended", memory
 }
 
-// disruption is the condition of a Pod that the cluster has ended: evicted, preempted, or its
-// node drained; nil for others.
+// disruption returns the condition of a Pod that the cluster has ended because it was evicted or
+// preempted, or its node drained; nil for other Pods.
 func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	for i, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -136,10 +138,10 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// saidOf is a condition of the cluster, on one line.
+// saidOf returns the reason and message of a condition, on one line.
 func saidOf(c *corev1.PodCondition) string { return said(c.Reason, c.Message) }
 
-// said is a reason of the cluster with its message, on one line.
+// said returns a reason and a message of the cluster, on one line.
 func said(reason, message string) string {
 	if message == "" {
 		return reason

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// refusedWith adds to an error of the API server what to do about it, where it refuses a Job or a Secret.
+// refusedWith adds advice to an error of the API server if that refuses a Job or a Secret.
 func refusedWith(err error, namespace string) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return fmt.Errorf("%w; %s", err, remedyOf(err, namespace))
@@ -26,8 +26,8 @@ func refusedWith(err error, namespace string) error {
 	return err
 }
 
-// remedyOf is what to do about a Job, a Secret or a Pod that is refused: because of missing permissions, or since the
-// namespace does not allow it.
+// remedyOf returns the advice about a Job, a Secret or a Pod that is refused, because of missing permissions or because
+// the namespace does not allow it.
 func remedyOf(err error, namespace string) string {
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot create resource "): // as authorizers say
@@ -38,49 +38,49 @@ func remedyOf(err error, namespace string) string {
 	return "change job of the watch, or what the namespace " + namespace + " allows"
 }
 
-// eventsLook is how often the events of Jobs, or of Pods, are asked for at most, for all of them together.
+// eventsLook is the shortest time between two lists of the events of all Jobs, or of all Pods.
 const eventsLook = 5 * time.Second
 
-// maxEvents is how many events are read at most, eventsPage of them at a time. Each Pod that is refused makes one, as it has another name: a Job
-// has six after two minutes.
+// maxEvents is how many events are read at most, eventsPage of them at a time. Each attempt to make a Pod has a new name,
+// and thus an event of its own: a Job has six after two minutes.
 const (
 	maxEvents  = 50000
 	eventsPage = 500
 )
 
-// lastEvents are the last events of Jobs or Pods that say why they wait, which they do not say themselves: a quota, a
-// limit range, or an admission controller may have refused the Pod of a Job; the kubelet may lack a Secret of a volume.
-// The cluster tries it again. One list serves all that wait: with a quota they may be thousands. It is safe for
-// concurrent use.
+// lastEvents has the last events of Jobs or Pods that say why they wait, which their status does not say: a quota, a limit
+// range, or an admission controller may have refused the Pod of a Job; the kubelet may lack a Secret of a volume. The
+// cluster tries again. One list serves all that wait: with a quota they may be thousands. It is safe for concurrent use.
 type lastEvents struct {
-	// which are the events, and say is the text for one.
+	// which selects the events; say makes the text for an event.
 	which fields.Set
 	say   func(message, reason string) string
-	// looking is held by the one that asks, until due.
+	// looking is held while the events are listed; due is when they may be listed again.
 	looking sync.Mutex
 	due     time.Time
-	last    atomic.Pointer[map[types.UID]string]
+	last    atomic.Pointer[map[types.UID]string] // the texts, by the UIDs of Jobs or Pods
 }
 
-// refusals are those of Jobs that no Pod could be made for.
+// refusals returns the events of Jobs for which no Pod could be made.
 func refusals(namespace string) *lastEvents {
 	return &lastEvents{which: fields.Set{"involvedObject.kind": "Job", "reason": "FailedCreate"}, say: func(message, reason string) string {
 		return said("there is no Pod yet: "+reason, podName.ReplaceAllString(message, "the Pod")) + "; " + remedyOf(errors.New(message), namespace)
 	}}
 }
 
-// warnings are those of Pods that do not begin.
+// warnings returns the events of Pods that do not begin.
 func warnings() *lastEvents {
 	return &lastEvents{which: fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}, say: func(message, reason string) string {
 		return said(reason, sandbox.ReplaceAllString(message, "…"))
 	}}
 }
 
-// of returns what was said last of a Job or Pod; empty if nothing was. While one asks the API server, the others do not wait.
+// of returns the text of the last event of a Job or Pod; empty if there is none. While one caller lists the events,
+// others do not wait, but get the text from the list before.
 func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string {
 	if l.looking.TryLock() {
 		if began := time.Now(); began.After(l.due) {
-			if said, err := l.read(ctx, e); err == nil { // it may not be allowed
+			if said, err := l.read(ctx, e); err == nil { // the operator may lack the permission
 				l.last.Store(&said)
 			}
 			l.due = time.Now().Add(max(eventsLook, 20*time.Since(began)))
@@ -93,7 +93,7 @@ func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string 
 	return ""
 }
 
-// read asks for the events.
+// read lists the events.
 func (l *lastEvents) read(ctx context.Context, e *Executor) (map[types.UID]string, error) {
 	texts, last := map[types.UID]string{}, map[types.UID]metav1.Time{}
 	for from, read := (metav1.ListOptions{FieldSelector: l.which.String(), Limit: eventsPage}), 0; ; {
@@ -113,14 +113,15 @@ func (l *lastEvents) read(ctx context.Context, e *Executor) (map[types.UID]strin
 	}
 }
 
-// podName is how a message calls a Pod that is refused, and sandbox what the kubelet could not make for one. Each try has
-// another name: with it the status of all objects that wait would be written again and again.
+// podName matches the name of a refused Pod in a message, and sandbox the ID of a sandbox that the kubelet could not
+// make. Each attempt has another name: with it in the text, the status of all objects that wait would be written again
+// and again.
 var (
 	podName = regexp.MustCompile(`pods "[^"]*"`)
 	sandbox = regexp.MustCompile(`[0-9a-f]{16,}`)
 )
 
-// absence says why a Job has no Pod; empty if it is to have none.
+// absence says why a Job has no Pod; empty if it needs none.
 func (e *Executor) absence(ctx context.Context, job *batchv1.Job) string {
 	switch {
 	case job == nil || finished(job):

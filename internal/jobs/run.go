@@ -21,13 +21,13 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// Run makes the run of req, and returns when nothing of it is left, or hands it over.
+// Run makes the run of req, and returns when nothing of it is left, or when it is handed over to another process.
 func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
 	if req.Executor != runner.ExecutorJob || req.JobRun == nil {
 		return e.Runner.Run(ctx, req)
 	}
 	res := runner.Result{ID: req.ID, ExitCode: -1}
-	if !req.JobRun.Adopted { // else it was found when this executor was ready, and goes on until await has stopped it
+	if !req.JobRun.Adopted { // an adopted run was found when this executor was ready, and goes on until await stops it
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
@@ -62,21 +62,21 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 			case cause == nil:
 			case errors.Is(err, cause):
 				err = fmt.Errorf("%w: %w", runner.ErrNoTurn, err)
-			default: // which is all that the client says then
+			default: // the client does not mention the cause
 				err = fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, cause)
 			}
 			return res, err
 		}
 	}
 	res, err = e.follow(ctx, req, session)
-	if errors.Is(err, runner.ErrHandedOver) { // where it has ended meanwhile, its Pod says that to the next operator, and not to this one
+	if errors.Is(err, runner.ErrHandedOver) { // if it has ended meanwhile, its Pod has to tell the next operator, and not this one
 		session.Close()
 		e.hub.Recorded(req.ID, "")
 	}
 	return res, err
 }
 
-// notFollowed is what keeps this process from receiving the artifacts of a run. One that is to be adopted goes on all the same.
+// notFollowed returns the error for a run whose artifacts this process cannot receive. An adopted run goes on all the same.
 func notFollowed(req runner.Request, err error) error {
 	if req.JobRun.Adopted {
 		return fmt.Errorf("%w: %w", runner.ErrNotFollowed, err)
@@ -107,7 +107,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		return err
 	}
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	// What was not made for certain may have been made nevertheless. Without its Secret a Job starts nothing.
+	// After an error, the Secret or the Job may have been made nevertheless. A Job without its Secret starts nothing.
 	clean := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 		defer cancel()
@@ -129,8 +129,8 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	return nil
 }
 
-// earlier are the other runs of the object that have a Job, or a Pod that has not ended: that of a Job that was deleted may run
-// on for a while. The API server is asked: the caches may be behind.
+// earlier returns the IDs of the other runs of the object that have a Job, or a Pod that has not ended: after its Job was
+// deleted, a Pod may go on for a while. It asks the API server: the caches may be out of date.
 func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []string, err error) {
 	of := metav1.ListOptions{LabelSelector: objectLabel + "=" + req.JobRun.Subject}
 	jobs, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, of)
@@ -157,14 +157,15 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 	return ids, nil
 }
 
-// EndJobRuns has the runs of an object, by its UID, end that have a Job or a Pod still, and says what is left of them; empty for nothing.
+// EndJobRuns ends the runs of the object with the UID that still have a Job or a Pod, and says what is left of them;
+// empty for nothing.
 func (e *Executor) EndJobRuns(ctx context.Context, uid string) (left string, err error) {
 	ids, err := e.earlier(ctx, runner.Request{JobRun: &runner.JobRun{Subject: uid}})
 	if err != nil {
 		return "", fmt.Errorf("find earlier runs of the object: %w", err)
 	}
 	for _, id := range ids {
-		_ = e.kill(ctx, id) // which logs why it fails; the Job is left then
+		_ = e.kill(ctx, id) // it logs why it fails; then the Job is left
 		if is := e.rest(ctx, id); is != "" {
 			left = fmt.Sprintf("run %s %s", id, is)
 		}
@@ -172,20 +173,21 @@ func (e *Executor) EndJobRuns(ctx context.Context, uid string) (left string, err
 	return left, nil
 }
 
-// rest says what is left of a run that is to end, and has Pods end of which the cache knows nothing; empty for nothing.
+// rest says what is left of a run that is to end; empty for nothing. It also deletes Pods that are not in the cache.
 func (e *Executor) rest(ctx context.Context, id string) (holds string) {
 	left, running, err := e.isLeft(ctx, id)
 	if err == nil && !left {
 		return ""
 	}
 	for _, pod := range running {
-		// Where it is gone already, or cannot be deleted now, that is seen at the next look.
+		// If the Pod is gone already, or cannot be deleted now, the next call notices it.
 		_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 	}
 	return whatHolds(running, err)
 }
 
-// isLeft reports whether a run has a Job, or a Pod that has not ended, and returns those Pods. The API server is asked, as the caches may be behind.
+// isLeft reports whether a run has a Job, or Pods that have not ended, and returns these Pods. It asks the API server,
+// because the caches may be out of date.
 func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []corev1.Pod, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
@@ -224,7 +226,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 	case errors.Is(why, runner.ErrHandedOver):
 		return end.res, why
 	case lost == nil && why != nil && (end.err != nil && errors.Is(end.err, runner.ErrCluster)):
-		// It was stopped since this process wanted it.
+		// This process has stopped it.
 		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
 	case lost == nil && last != nil && disruption(last) != nil && errors.Is(end.err, runner.ErrCluster):
 		return end.res, fmt.Errorf("%w: %s: %s", runner.ErrCluster, strings.TrimPrefix(end.err.Error(), runner.ErrCluster.Error()+": "), saidOf(disruption(last)))
@@ -249,15 +251,15 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// finished reports whether a Job makes no Pod any more.
+// finished reports whether a Job has ended, and makes no more Pods.
 func finished(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 	})
 }
 
-// kill has the Pod of a run end, and with its Job no other one begin. It is false where that has
-// to be tried again.
+// kill deletes the Pod of a run, and the Job, so that no other Pod begins. It returns false if that
+// has to be tried again.
 func (e *Executor) kill(ctx context.Context, id string) bool {
 	e.claim(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
@@ -275,7 +277,7 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 	return err == nil
 }
 
-// end stops an earlier run of the object of a run, and waits until nothing of it is left, or another replica is to have the
+// end stops an earlier run of the same object, and waits until nothing of it is left, or another replica is to have the
 // object.
 func (e *Executor) end(ctx context.Context, of *runner.JobRun, id string) error {
 	pause := time.Second
@@ -298,7 +300,7 @@ func (e *Executor) end(ctx context.Context, of *runner.JobRun, id string) error 
 	}
 }
 
-// whatHolds says of a run that is to end what is left of it: its Pods, or err where that is not known.
+// whatHolds says what is left of a run that is to end: its Pods or its Job. err is not nil if that is not known.
 func whatHolds(pods []corev1.Pod, err error) string {
 	if err != nil {
 		return "may not have ended: " + text.OneLine(err.Error())
@@ -323,7 +325,7 @@ func (e *Executor) jobOf(id string) *batchv1.Job {
 	return job
 }
 
-// podOf is the Pod of a run: the one that runs, if there is one.
+// podOf returns the Pod of a run from the cache, preferably one that has not ended; nil if there is none.
 func (e *Executor) podOf(id string) *corev1.Pod {
 	found, _ := e.pods.GetIndexer().ByIndex(runLabel, id)
 	var last *corev1.Pod
@@ -335,23 +337,23 @@ func (e *Executor) podOf(id string) *corev1.Pod {
 	return last
 }
 
-// isRun reports whether a Job of a name can be that of a run: others may have the labels of one, and are left alone, with the Secrets of
-// their names. Runs cannot make Jobs of such names.
+// isRun reports whether a Job with the name can be the Job of a run. Other Jobs may have the labels of a run; they are
+// left alone, and so are the Secrets of their names. Runs cannot make Jobs with such names.
 func isRun(name string) bool {
 	return len(name) == len(uuid.Nil.String()) && uuid.Validate(name) == nil
 }
 
-// isPodOf reports whether a Pod with the label of a run is that of its Job, by the name, which runs cannot give to theirs, and the
-// controller. One that was orphaned has none.
+// isPodOf reports whether a Pod with the label of a run belongs to the run's Job: by the name, which runs cannot give to
+// their own Pods, and by the controller, which an orphaned Pod does not have.
 func isPodOf(pod *corev1.Pod, id string) bool {
 	by := metav1.GetControllerOf(pod)
 	return (pod.Name == id || strings.HasPrefix(pod.Name, id+"-")) && (by == nil || by.Kind == "Job" && by.Name == id)
 }
 
-// ofRuns has an informer watch what bears the label of a run, and no other objects.
+// ofRuns restricts an informer to objects with the label of a run.
 func ofRuns(o *metav1.ListOptions) { o.LabelSelector = runLabel }
 
-// byRun are the indexes by which the Pods and Jobs of runs are found.
+// byRun returns the indexes for finding the Pods and Jobs of runs.
 func byRun() cache.Indexers {
 	return cache.Indexers{
 		runLabel:         by(func(obj metav1.Object) string { return obj.GetLabels()[runLabel] }),

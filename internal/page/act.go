@@ -12,11 +12,11 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// action is what a reader may ask for on the page of an object. Done and Idle say what has come
-// of it: a change, or none.
+// action is what a reader may ask for on the page of an object. Done is the text after the action
+// has changed something, Idle the text if it has not.
 type action struct{ Do, Label, Done, Idle string }
 
-// actions are all, in the order of their buttons.
+// actions returns all actions, in the order of their buttons.
 func actions() []action {
 	return []action{
 		{"reconcile", "Reconcile now", "A run is asked for. Where the object is suspended, it waits.", ""},
@@ -27,24 +27,24 @@ func actions() []action {
 	}
 }
 
-// Asked is what a reader has asked for by a button of a page that showed an object.
+// Asked is what a reader has asked for by a button on the page of an object.
 type Asked struct {
-	// Do is one of [actions].
+	// Do is Do of one of [actions].
 	Do string
-	// UID is that of the object on the page; empty where the page did not know it.
+	// UID is the UID of the object on the page; empty if the page did not know it.
 	UID string
-	// Run is the ID of the run in progress on the page; empty where there was none.
+	// Run is the ID of the run in progress on the page; empty if there was none.
 	Run string
 }
 
-// ErrChanged is in the chain of the error of an action that is for what is no longer there:
+// ErrChanged is in the chain of the error of an action on something that no longer exists:
 // another object has the name now, or another run is in progress.
 var ErrChanged = errors.New("open the page of the object again, and look whether you still want this")
 
-// maxForm is how long the body of a form may be.
+// maxForm is how many bytes the body of a form may have.
 const maxForm = 1 << 10
 
-// act does what the form on the page of an object asks for, and leads back to the page.
+// act does what the form on the page of an object asks for, and redirects to the page.
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	err := r.ParseForm()
@@ -85,8 +85,8 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back, http.StatusSeeOther)
 }
 
-// stale is an error where the run to cancel has ended, and another one is in progress. The status
-// does not tell for certain: with manageStatus: false, it may have an old record of runs.
+// stale returns an error if the run to cancel has ended, and another one is in progress. The status
+// is not reliable for that: with manageStatus: false, it may have an old record of runs.
 func stale(runs []history.Brief, asked Asked) error {
 	ended := func(r history.Brief) bool { return r.ID == asked.Run && !r.Finished.IsZero() }
 	inProgress := func(r history.Brief) bool { return r.Finished.IsZero() }
@@ -96,7 +96,7 @@ func stale(runs []history.Brief, asked Asked) error {
 	return nil
 }
 
-// codeOf is that of the API server's answer, where it refuses.
+// codeOf returns the HTTP status for the error of an action: that of the API server, if it has refused.
 func codeOf(err error) int {
 	if errors.Is(err, ErrChanged) {
 		return http.StatusConflict
@@ -108,8 +108,8 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// said is what has come of the action that led to the page. Its words are those of this
-// package: anybody can write an address.
+// said returns the text about the action that led to the page. The text comes from this
+// package and not from the address, which anybody can write.
 func said(q url.Values) string {
 	for _, a := range actions() {
 		switch a.Do {
@@ -122,9 +122,10 @@ func said(q url.Values) string {
 	return ""
 }
 
-// sameOrigin reports whether a page of this server has sent a form. A browser that does not say
-// so in Sec-Fetch-Site names in Origin where the form is from. A page by https is of no server
-// that is asked by http, but for one behind a proxy that does not say how it was asked.
+// sameOrigin reports whether a page of this server has sent a form. If a browser does not send
+// Sec-Fetch-Site, Origin names the page's server. If the request came by https, the page must have
+// come by https, too. If it came by http, a page by https is accepted as well: a proxy in front of
+// the server may not say that it was asked by https.
 func sameOrigin(r *http.Request) bool {
 	if from := r.Header.Get("Sec-Fetch-Site"); from != "" {
 		return from == "same-origin"

@@ -7,10 +7,10 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// compareData is what is shown of two runs.
+// compareData is what the page shows about two runs.
 type compareData struct {
 	A, B history.Run
-	// Same is true where both are of the same object.
+	// Same is true if both runs are for the same object.
 	Same                   bool
 	Inputs, Tasks, Wrote   []history.Difference
 	MoreTasks, MoreWritten int
@@ -36,7 +36,7 @@ func (s *Server) compare(r *http.Request) (view, error) {
 	return view{template: "compare.html", Title: "Two runs of " + a.Kind + " " + a.Name, Data: d, Command: "diff " + text.ShellWord(a.ID) + " " + text.ShellWord(b.ID)}, nil
 }
 
-// cut are the first differences, and how many more there are.
+// cut returns the first differences, and how many more there are.
 func cut(all []history.Difference) ([]history.Difference, int) {
 	size := 0
 	for i, d := range all {

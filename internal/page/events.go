@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// writeTimeout is how long a tab may take to read what it is sent.
+// writeTimeout is how long a tab may take to read what is sent to it.
 const writeTimeout = 30 * time.Second
 
 // events passes on the events of a run, or of all of them.
@@ -28,7 +28,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	defer func() { _ = stream.Close() }() // it was read
+	defer func() { _ = stream.Close() }() // it was only read
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
@@ -36,7 +36,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := stream.Read(buffer)
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where there is none, the end of r is
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // without deadlines, the end of r ends it
 		_, failed := w.Write(buffer[:n])
 		if errors.Join(err, failed, control.Flush()) != nil {
 			return

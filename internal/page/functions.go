@@ -12,15 +12,15 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// stateNames are the words for the states of objects.
+// stateName returns the word for a state of objects.
 func stateName(state int) string {
 	return [...]string{"failing", "running", "interrupted", "fine"}[state]
 }
 
-// sign is a word with a shape and a colour.
+// sign is a word with a shape and a class for its colour.
 type sign struct{ Word, Shape, Class string }
 
-// signOf is the sign of a result, an outcome or a state. The class is one of a few words.
+// signOf returns the sign for a result, an outcome or a state. The class is one of a few words.
 func signOf(word string) sign {
 	switch word {
 	case "Failed", "failed", "unreachable", "refused", "failing":
@@ -45,7 +45,7 @@ func seconds(d time.Duration) string {
 	return duration.HumanDuration(d)
 }
 
-// stamp is a time for <time>.
+// stamp is a time in the forms for a <time> element.
 type stamp struct{ Machine, Exact, Ago string }
 
 func stampOf(now, t time.Time) *stamp {
@@ -59,7 +59,7 @@ func stampOf(now, t time.Time) *stamp {
 	return &s
 }
 
-// whose says which replica has what is shown, a queue or a history.
+// whose says which replica the shown queue or history comes from.
 type whose struct {
 	What   string
 	Leads  bool

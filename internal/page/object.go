@@ -17,25 +17,25 @@ import (
 // shownRuns is how many runs of an object are shown.
 const shownRuns = 50
 
-// objectData is what is shown of an object.
+// objectData is what the page shows about an object.
 type objectData struct {
 	history.Object
 	Row  *row
 	Runs []history.Brief
-	// Meta says whose runs they are.
+	// Meta says which replica the runs come from.
 	Meta api.ListMeta
 	Bars bars
-	// Missing says why there is nothing from the API server.
+	// Missing says why there is nothing from the API server; empty if there is.
 	Missing string
 	Status  objectStatus
-	// Said is what has come of an action, and Actions are those that there are buttons for.
+	// Said is the text about the action that led to the page; Actions are the actions with buttons.
 	Said    string
 	Actions []action
-	// UID is empty where the object is missing.
+	// UID is empty if the object is missing.
 	UID string
 }
 
-// objectStatus is what an object says of itself.
+// objectStatus is what the page shows of an object's own status.
 type objectStatus struct {
 	Generation, Observed int64
 	Deleting             bool
@@ -49,13 +49,13 @@ type condition struct {
 	Since                         time.Time
 }
 
-// Kinds of what is read of an object: it may be anything.
+// Limits on what is shown of an object, which may contain anything.
 const (
 	maxConditions = 30
 	maxMessage    = 4 << 10
 )
 
-// runsOfObject are the runs, one at least, of the object that the address of a request names.
+// runsOfObject returns the runs, at least one, of the object that the address of a request names.
 func (s *Server) runsOfObject(r *http.Request) (runs []history.Brief, meta api.ListMeta, err error) {
 	q := r.URL.Query()
 	o := history.Object{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
@@ -83,7 +83,7 @@ func (s *Server) object(r *http.Request) (view, error) {
 		d.Row = rows[0]
 	}
 	if s.Act != nil {
-		if from := r.Header.Get("Sec-Fetch-Site"); from == "" || from == "same-origin" { // no link of another site says that something was done
+		if from := r.Header.Get("Sec-Fetch-Site"); from == "" || from == "same-origin" { // a link on another site must not claim that something was done
 			d.Said = said(r.URL.Query())
 		}
 		d.Actions = slices.DeleteFunc(actions(), func(a action) bool { return a.Do == "cancel" && d.Row.Running == nil })
@@ -101,7 +101,7 @@ func (s *Server) object(r *http.Request) (view, error) {
 	return view{template: "object.html", Title: d.Kind + " " + d.Name, Refresh: true, Data: d, Command: "get runs " + text.ShellWord(kindOf(d.Object)+"/"+d.Name)}, nil
 }
 
-// runsOf are the runs of one object.
+// runsOf returns the runs of one object.
 func runsOf(runs []history.Brief, o history.Object) (found []history.Brief) {
 	for _, b := range runs {
 		if b.Group == o.Group && b.Kind == o.Kind && b.Namespace == o.Namespace && b.Name == o.Name {
@@ -111,8 +111,8 @@ func runsOf(runs []history.Brief, o history.Object) (found []history.Brief) {
 	return found
 }
 
-// statusOf reads what an object says of itself. What is not of the form that the operator
-// writes is left out.
+// statusOf reads the status of an object. It leaves out what does not have the form that the
+// operator writes.
 func statusOf(content map[string]any) objectStatus {
 	u := unstructured.Unstructured{Object: content}
 	s := objectStatus{Generation: u.GetGeneration(), Deleting: u.GetDeletionTimestamp() != nil}

@@ -23,17 +23,17 @@ const (
 // row is an object with the newest of its runs.
 type row struct {
 	history.Object
-	// Running is the run in progress, and Last the one that ended last; nil for none.
+	// Running is the run in progress, and Last the run that ended last; nil for none.
 	Running, Last *history.Brief
-	// Failed is how many runs have failed since the last success that is known, and Since
-	// when the first of them ended.
+	// Failed is how many runs have failed since the last known success, and Since when the
+	// first of them ended.
 	Failed int
 	Since  time.Time
 
-	settled bool // a run that has not failed is among those that were counted
+	settled bool // the last known success was reached, and earlier runs do not count
 }
 
-// State is one of the states.
+// State returns one of the states.
 func (r *row) State() int {
 	switch {
 	case r.Last != nil && r.Last.Result == "Failed":
@@ -46,7 +46,7 @@ func (r *row) State() int {
 	return stateFine
 }
 
-// Newest is the run in progress, else the one that ended last.
+// Newest returns the run in progress, else the run that ended last.
 func (r *row) Newest() *history.Brief {
 	if r.Running != nil {
 		return r.Running
@@ -54,10 +54,10 @@ func (r *row) Newest() *history.Brief {
 	return r.Last
 }
 
-// objectsOf are the objects of runs, which come with the newest first. Those that are
-// deleted are left out.
+// objectsOf returns the objects of runs, in the order of their states, without deleted ones.
+// The runs must be sorted with the newest first.
 func objectsOf(runs []history.Brief) []*row {
-	type key struct{ group, kind, namespace, name string } // an object stays the same in all versions
+	type key struct{ group, kind, namespace, name string } // without the version: an object is the same in all versions
 	rows := map[key]*row{}
 	var order []*row
 	for i := range runs {
@@ -102,7 +102,7 @@ func filterOf(r *http.Request) filter {
 
 func kindOf(o history.Object) string { return strings.TrimSuffix(o.Kind+"."+o.Group, ".") }
 
-// has reports whether an object is one of them, whatever its state.
+// has reports whether an object has the kind and namespace of the filter.
 func (f filter) has(o history.Object) bool {
 	return (f.Kind == "" || f.Kind == kindOf(o)) && (f.Namespace == "" || f.Namespace == o.Namespace)
 }
@@ -111,7 +111,7 @@ func (f filter) wants(r *row) bool {
 	return f.has(r.Object) && (f.State == "" || f.State == strconv.Itoa(r.State())) && (f.Text == "" || r.mentions(strings.ToLower(f.Text)))
 }
 
-// mentions reports whether the text is in what the overview shows of an object.
+// mentions reports whether text, in lower case, occurs in what the overview shows of an object.
 func (r *row) mentions(text string) bool {
 	b := r.Newest()
 	parts := []string{kindOf(r.Object), r.Namespace, r.Name, b.Reason, b.Cause, b.Trigger}
@@ -121,7 +121,7 @@ func (r *row) mentions(text string) bool {
 	return strings.Contains(strings.ToLower(strings.Join(parts, "\n")), text)
 }
 
-// kindsOf are the kinds of runs, at most maxKinds.
+// kindsOf returns the kinds of the runs' objects, at most maxKinds.
 func kindsOf(runs []history.Brief) (kinds []string) {
 	seen := map[string]bool{}
 	for _, b := range runs {
@@ -133,7 +133,7 @@ func kindsOf(runs []history.Brief) (kinds []string) {
 	return kinds
 }
 
-// The most that one view shows.
+// Limits on what one view shows.
 const (
 	maxKinds   = 200
 	maxObjects = 100
@@ -146,10 +146,10 @@ type overviewData struct {
 	Counts [stateFine + 1]int // by state
 	All    int
 	Rows   []*row
-	// Shown is how many there are with this filter, From and Next where this page and the
-	// next one begin; Next is 0 on the last.
+	// Shown is how many objects match the filter. From and Next are the indices at which this
+	// page and the next one begin; Next is 0 on the last page.
 	Shown, From, Next int
-	// Meta says whose runs they are, and where events begin that are not shown.
+	// Meta says which replica the runs come from, and has the cursor of the next event.
 	Meta api.ListMeta
 }
 
@@ -178,7 +178,7 @@ func (s *Server) overview(r *http.Request) (view, error) {
 	return view{template: "overview.html", Title: "Objects", Command: "get runs", Refresh: true, Data: d}, nil
 }
 
-// fromOf is where in a list of some length a page of it begins.
+// fromOf returns the index at which the requested page of a list with the length begins.
 func fromOf(r *http.Request, length int) (int, error) {
 	text := r.URL.Query().Get("from")
 	if text == "" {

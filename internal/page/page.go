@@ -1,9 +1,9 @@
 // Package page shows the runs of an operator in a browser: HTML that the server renders,
-// and one small script for what happens while it is looked at.
+// and one small script for what happens while a page is open.
 //
-// It reads from a [Source] with the rights of its reader, and changes nothing but by
-// [Options.Act]. Every text of a run is hostile: html/template escapes it by its place, and nothing that comes with the page may
-// run, load or frame anything but the two files of this package.
+// It reads from a [Source] with the rights of its reader, and changes nothing except by
+// [Options.Act]. Every text of a run is hostile: html/template escapes it for its context,
+// and the policy of the page lets it load nothing but the files of this package.
 package page
 
 import (
@@ -29,21 +29,21 @@ import (
 //go:embed templates assets
 var files embed.FS
 
-// Options are those of [New].
+// Options are the options of [New].
 type Options struct {
 	Source Source
 	// Base is the path of the page, which begins and ends with a slash. Other paths are not
-	// found. Where it is a secret, who does not know it sees nothing.
+	// found. If it contains a secret, clients that do not know it see nothing.
 	Base string
 	// Hosts are the hosts that a request may name, such as 127.0.0.1:8080.
 	Hosts []string
-	// Links is true where a link of another site may lead to the page, as the one does with
-	// which people come back from where they log in.
+	// Links is true if links on other sites may lead to the page, such as the redirect after
+	// a login elsewhere.
 	Links bool
-	// Flags are what a command needs to read the same, for "copy as command".
+	// Flags are the flags with which a command reads the same, for "copy as command".
 	Flags string
-	// Act does for an object what a reader has asked for, with the rights of the reader, and
-	// reports whether that has changed anything. Without it there are no buttons.
+	// Act does to an object what a reader has asked for, with the rights of the reader, and
+	// reports whether that has changed anything. If it is nil, there are no buttons.
 	Act func(ctx context.Context, o history.Object, asked Asked) (changed bool, err error)
 }
 
@@ -53,16 +53,16 @@ type Server struct {
 	http.Handler
 	templates *template.Template
 	now       func() time.Time
-	streams   chan struct{} // a place for each stream of events
+	streams   chan struct{} // has a value for each stream of events
 }
 
-// maxStreams is how many tabs follow events at a time.
+// maxStreams is how many tabs may follow events at a time.
 const maxStreams = 20
 
 // New returns the page.
 func New(o Options) *Server { return newServer(o, parse()) }
 
-// With is New with less to do.
+// With is like New, but faster, because it reuses the templates.
 func (s *Server) With(o Options) *Server { return newServer(o, s.templates) }
 
 func newServer(o Options, templates *template.Template) *Server {
@@ -111,16 +111,16 @@ func (s *Server) handler() http.Handler {
 	}))
 }
 
-// policy lets the page use its own files, and nothing else.
+// policy is the Content-Security-Policy, which lets the page use only its own files.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Guard refuses what no page of this server and no address bar has asked for. Of the options,
-// it heeds Hosts, Links, and whether there is an Act.
+// Guard refuses requests that come neither from a page of this server nor from an address bar.
+// Of the options, it uses Hosts, Links, and whether there is an Act.
 func Guard(o Options, next http.Handler) http.Handler {
 	referrer := "no-referrer"
 	if o.Act != nil {
-		referrer = "same-origin" // or a form would have no Origin
+		referrer = "same-origin" // else a form would have no Origin
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -131,7 +131,7 @@ func Guard(o Options, next http.Handler) http.Handler {
 			h.Set(name, value)
 		}
 		if !slices.Contains(o.Hosts, r.Host) {
-			// A name of another site may have been made to lead here.
+			// The name of another site may have been pointed at this server (DNS rebinding).
 			http.Error(w, "This address leads to another host than it says.", http.StatusMisdirectedRequest)
 			return
 		}
@@ -152,23 +152,23 @@ func Guard(o Options, next http.Handler) http.Handler {
 // view is what a template shows.
 type view struct {
 	template string
-	// Title is that of the document, and Base where links begin; empty in a report, which
-	// has none.
+	// Title is the title of the document. Base begins the addresses of links; empty in a
+	// report, which has no links.
 	Title, Base string
 	Now         time.Time
-	// Refresh is true where a reader without a script has the page reloaded.
+	// Refresh is true if a browser without scripts has to reload the page.
 	Refresh bool
-	// Command shows the same at a terminal.
+	// Command is the command that shows the same in a terminal.
 	Command string
-	// Style is the style sheet where it is in the document, with its hash for the policy.
+	// Style is the style sheet if it is part of the document, StyleHash its hash for the policy.
 	Style     template.CSS
 	StyleHash string
 	Data      any
-	// code is that of the answer; 0 for success.
+	// code is the HTTP status of the answer; 0 for success.
 	code int
 }
 
-// Link is the address of another view, with pairs of parameters.
+// Link returns the address of another view; pairs are names and values of parameters.
 func (v view) Link(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -218,7 +218,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, make func(*http.Re
 	_, _ = page.WriteTo(w) // a client that is gone needs no answer
 }
 
-// render writes a view without control characters.
+// render writes a view, without unwanted characters such as control characters.
 func render(w io.Writer, templates *template.Template, v view) error {
 	var page bytes.Buffer
 	if err := templates.ExecuteTemplate(&page, v.template, v); err != nil {

@@ -2,7 +2,7 @@ package page
 
 import "net/http"
 
-// queue shows the runs that are due and wait, and what holds them.
+// queue shows the runs that are due and wait, and what they wait for.
 func (s *Server) queue(r *http.Request) (view, error) {
 	list, err := s.Source.Queue(r.Context())
 	if err != nil {

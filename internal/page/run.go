@@ -11,22 +11,22 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// runData is what is shown of a run.
+// runData is what the page shows about a run.
 type runData struct {
 	history.Run
 	Failed *failedTask
 	Tasks  []taskRow
-	// From and Next are as in the overview, Count is of all tasks.
+	// From and Next are as in the overview; Count is the number of all tasks.
 	From, Next, Count int
-	// Quiet is how many tasks of this page were ok or skipped.
+	// Quiet is how many tasks on this page were ok or skipped.
 	Quiet  int
 	Wrote  []history.Write
 	Silent int // writes that changed nothing
 	More   int // writes that are not shown
-	// Worked and Before are the IDs of the last run of the object that succeeded before this
-	// one, and of the last one; empty where there is none.
+	// Before is the ID of the object's previous run, and Worked that of the last one before
+	// this that succeeded; empty if there is none.
 	Worked, Before string
-	// Cursor is where events of a run in progress begin.
+	// Cursor is the cursor of the next event of a run in progress.
 	Cursor string
 	Report bool
 }
@@ -34,10 +34,10 @@ type runData struct {
 // Live reports whether the run is in progress.
 func (d runData) Live() bool { return d.Finished.IsZero() && !d.Report }
 
-// Written is how many writes are recorded.
+// Written returns how many writes are recorded.
 func (d runData) Written() int { return len(d.Writes) }
 
-// By is the task that has made a write; empty if that is not known.
+// By returns the title of the task that has made a write; empty if that is not known.
 func (d runData) By(w history.Write) string {
 	if w.Task < 0 || w.Task >= len(d.Run.Tasks) {
 		return ""
@@ -45,7 +45,7 @@ func (d runData) By(w history.Write) string {
 	return d.Run.Tasks[w.Task].Title()
 }
 
-// taskRow is a task with its number.
+// taskRow is a task with its index.
 type taskRow struct {
 	history.Task
 	Number int
@@ -60,7 +60,7 @@ type failedTask struct {
 }
 
 func failedOf(r history.Run) *failedTask {
-	for _, t := range slices.Backward(r.Tasks) { // a task may have failed before, and been tried again
+	for _, t := range slices.Backward(r.Tasks) { // backward, because a task may have failed before and been tried again
 		bad := t.Outcome == "failed" || t.Outcome == "unreachable"
 		if bad && (r.Task == nil || r.Result == "" || r.Task.Name == t.Name && r.Task.Path == t.Path && (r.Task.Host == "" || t.Host == r.Task.Host)) {
 			return &failedTask{t, r.Source}
@@ -72,18 +72,18 @@ func failedOf(r history.Run) *failedTask {
 	return &failedTask{history.Task{TaskName: *r.Task, Outcome: "failed", Message: r.Message}, r.Source}
 }
 
-// The most that one page of a run takes: bytes of its tasks, and writes.
+// Limits on one page of a run.
 const (
 	maxTaskBytes  = 80 << 10
 	maxWriteBytes = 40 << 10
 	maxTaskText   = 2 << 10
 	maxLine       = 300
 	maxFields     = 20
-	// rowBytes is about what a row takes beside its texts.
+	// rowBytes is about how many bytes a row takes in addition to its texts.
 	rowBytes = 250
 )
 
-// bytesOf is what texts take on the page, each cut to some length.
+// bytesOf returns how many bytes texts take on the page, each cut to most.
 func bytesOf(most int, texts ...string) (size int) {
 	for _, s := range texts {
 		size += len(template.HTMLEscapeString(text.Cut(s, most)))
@@ -91,7 +91,7 @@ func bytesOf(most int, texts ...string) (size int) {
 	return size
 }
 
-// sizeOf is about what a task takes on the page.
+// sizeOf returns about how many bytes a task takes on the page.
 func sizeOf(t history.Task) int {
 	size := rowBytes + bytesOf(maxLine, t.Title(), t.Path, t.Action, t.Host)
 	if !quiet(t) {
@@ -100,8 +100,9 @@ func sizeOf(t history.Task) int {
 	return size
 }
 
-// pageOf are the tasks from a number on that there is room for. With last, it is the page
-// with the last ones.
+// pageOf returns the tasks from the index from on that fit on a page, or, if last is true, the
+// last tasks. start is the index of the first of them, and next that of the next page; 0 if
+// there is none.
 func pageOf(tasks []history.Task, from int, last bool) (rows []taskRow, start, next int) {
 	size := 0
 	if last {
@@ -121,7 +122,7 @@ func pageOf(tasks []history.Task, from int, last bool) (rows []taskRow, start, n
 
 func (s *Server) run(r *http.Request) (view, error) {
 	id := r.URL.Query().Get("id")
-	if strings.Trim(id, ".") == "" { // "..", too, leads to another path of the API
+	if strings.Trim(id, ".") == "" { // ".." would lead to another path of the API
 		return view{}, badRequest("give the ID of a run")
 	}
 	run, cursor, err := s.Source.Run(r.Context(), id)
@@ -154,7 +155,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	return view{template: "run.html", Title: "Run of " + run.Kind + " " + run.Name, Refresh: d.Live(), Data: d, Command: "describe run " + text.ShellWord(run.ID)}, nil
 }
 
-// dataOf is what is shown of a run, without its tasks.
+// dataOf returns what the page shows about a run, without its tasks.
 func dataOf(run history.Run) runData {
 	d := runData{Run: run, Failed: failedOf(run), Count: len(run.Tasks)}
 	size := 0

@@ -18,58 +18,60 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// ErrNotFound is in the chain of a source's error where there is no such thing, or the
+// ErrNotFound is in the chain of a source's error if the thing does not exist, or the
 // reader may not see it.
 var ErrNotFound = errors.New("not found")
 
-// ErrForbidden is in the chain of a source's error where the reader may not see what is asked for.
+// ErrForbidden is in the chain of a source's error if the reader may not see what was asked for.
 var ErrForbidden = errors.New("forbidden")
 
-// Source is where a page reads. It returns what the reader of the page may see.
+// Source is what a page reads from. It returns what the reader of the page may see.
 type Source interface {
-	// Runs are all runs: those in progress first, then the newest. The caller changes
-	// nothing of them. The cursor in meta is as for Run; meta says whose runs they are, too.
+	// Runs returns all runs: those in progress first, then the others, the newest first. The
+	// caller must not change them. The cursor in meta is as for Run; meta also says which
+	// replica the runs come from.
 	Runs(ctx context.Context) (runs []history.Brief, meta api.ListMeta, err error)
-	// Run is one run, and the cursor from which on events tell what it does not have.
+	// Run returns one run, and the cursor of the first event that the run does not include.
 	Run(ctx context.Context, id string) (run history.Run, cursor string, err error)
-	// Queue is what waits for its run.
+	// Queue returns what waits for its run.
 	Queue(ctx context.Context) (api.Queue, error)
-	// Object is an object as the API server has it.
+	// Object returns an object as the API server has it.
 	Object(ctx context.Context, o history.Object) (map[string]any, error)
-	// Events are Server-Sent Events as internal/api has them.
+	// Events returns a stream of Server-Sent Events in the form of internal/api.
 	Events(ctx context.Context, query url.Values) (io.ReadCloser, error)
 }
 
 // Objects reads and changes objects of the cluster with the rights of one reader.
 type Objects interface {
-	// Get is for [Remote], and Act for [Options].
+	// Get is Get of [Remote], and Act is Act of [Options].
 	Get(ctx context.Context, o history.Object) (map[string]any, error)
 	Act(ctx context.Context, o history.Object, asked Asked) (changed bool, err error)
 }
 
 // Remote is a source that asks an operator's API.
 type Remote struct {
-	// Ask sends a request for a path below the root of the API. The answer is one of success.
+	// Ask sends a request for a path below the root of the API. An answer other than success
+	// is an error.
 	Ask func(ctx context.Context, path string, query url.Values) (*http.Response, error)
-	// Get reads an object of the cluster.
+	// Get reads an object of the cluster; nil if the page does not read the cluster.
 	Get func(ctx context.Context, o history.Object) (map[string]any, error)
-	// Namespace is that of the objects; empty for all.
+	// Namespace is the namespace of the objects; empty for all.
 	Namespace string
 
 	mu sync.Mutex
-	// ended are the runs that have ended and are known, the newest first, and known their IDs.
+	// ended has the known runs that have ended, the newest first, and known their IDs.
 	ended []history.Brief
 	known map[string]bool
 }
 
-// The most runs that are shown, and how many are asked for at a time.
+// How many runs are shown at most, and how many are requested at a time.
 const (
 	maxRuns   = 20_000
 	firstPage = 200
 	nextPage  = 1000
 )
 
-// settled is the time after which no earlier end of a run is recorded any more.
+// settled is the longest time from the end of a run until it is recorded.
 const settled = time.Minute
 
 func (s *Remote) query() url.Values {
@@ -85,19 +87,19 @@ func (s *Remote) read(ctx context.Context, path string, q url.Values, into any) 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read
+	defer func() { _ = resp.Body.Close() }() // it was only read
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("answer of the operator: %w", err)
 	}
 	return nil
 }
 
-// Runs asks for the runs that are not known yet.
+// Runs implements [Source]. It requests only the runs that are not known yet.
 func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, meta api.ListMeta, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var running, newer []history.Brief
-	var since time.Time // all that ended before is known
+	var since time.Time // all runs that ended before are known
 	if len(s.ended) > 0 {
 		since = s.ended[0].Finished.Add(-settled)
 	}
@@ -109,7 +111,7 @@ func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, meta api.ListMeta
 			return nil, meta, err
 		}
 		if !q.Has("continue") {
-			meta = list.Metadata // the first page is of before the others
+			meta = list.Metadata // the first page is the oldest state
 		}
 		more = list.Metadata.Continue != "" && len(newer)+len(list.Items) < maxRuns
 		for _, b := range list.Items {
@@ -136,7 +138,7 @@ func (s *Remote) add(newer []history.Brief) {
 	}
 	added := false
 	for _, b := range newer {
-		if !s.known[b.ID] { // a run that ends between two pages moves those of the first into the second
+		if !s.known[b.ID] { // a run that ends between two requests shifts runs of the first page to the second
 			s.known[b.ID], added = true, true
 			s.ended = append(s.ended, b)
 		}
@@ -151,21 +153,21 @@ func (s *Remote) add(newer []history.Brief) {
 	}
 }
 
-// Run asks for a run.
+// Run implements [Source].
 func (s *Remote) Run(ctx context.Context, id string) (history.Run, string, error) {
 	var answer api.Run
 	err := s.read(ctx, "/runs/"+url.PathEscape(id), nil, &answer)
 	return answer.Run, answer.Metadata.Cursor, err
 }
 
-// Queue asks for what waits, at most maxObjects.
+// Queue implements [Source]. It requests maxObjects entries at most.
 func (s *Remote) Queue(ctx context.Context) (list api.Queue, err error) {
 	q := s.query()
 	q.Set("limit", strconv.Itoa(maxObjects))
 	return list, s.read(ctx, "/queue", q, &list)
 }
 
-// Object reads an object with the rights of the reader.
+// Object implements [Source].
 func (s *Remote) Object(ctx context.Context, o history.Object) (map[string]any, error) {
 	if s.Get == nil {
 		return nil, ErrNotFound
@@ -173,7 +175,7 @@ func (s *Remote) Object(ctx context.Context, o history.Object) (map[string]any, 
 	return s.Get(ctx, o)
 }
 
-// Events asks for events.
+// Events implements [Source].
 func (s *Remote) Events(ctx context.Context, query url.Values) (io.ReadCloser, error) {
 	q := s.query()
 	for _, key := range []string{"run", "cursor"} {
@@ -188,10 +190,10 @@ func (s *Remote) Events(ctx context.Context, query url.Values) (io.ReadCloser, e
 	return resp.Body, nil
 }
 
-// find is the brief of a run, and the index of it.
+// find returns the index of the run with the ID; -1 if there is none.
 func find(runs []history.Brief, id string) int {
 	return slices.IndexFunc(runs, func(b history.Brief) bool { return b.ID == id })
 }
 
-// endOf is when a run ended, now for one in progress.
+// endOf returns when a run ended; now for a run in progress.
 func endOf(b history.Brief, now time.Time) time.Time { return cmp.Or(b.Finished, now) }

@@ -6,8 +6,7 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// bars are the bars of a plot. The server draws them: their numbers are the only thing that
-// comes from runs.
+// bars are the bars of a plot. The server draws them: only their numbers come from runs.
 type bars struct {
 	Width, Height int
 	Bars          []bar
@@ -21,7 +20,7 @@ type bar struct {
 	Class               string
 }
 
-// Sizes of plots, in units of their own.
+// Sizes of plots, in units of the SVG.
 const (
 	barWidth   = 10
 	barGap     = 2
@@ -29,7 +28,7 @@ const (
 	minHeight  = 3
 )
 
-// barsOf shows runs, the newest at the right, as high as they took time.
+// barsOf returns a bar for each run, the newest at the right. The height is the time that the run took.
 func barsOf(runs []history.Brief, now time.Time) bars {
 	b := bars{Width: shownRuns * (barWidth + barGap), Height: plotHeight}
 	took := func(r history.Brief) time.Duration { return max(endOf(r, now).Sub(r.Started), 0) }
@@ -43,7 +42,7 @@ func barsOf(runs []history.Brief, now time.Time) bars {
 	return b
 }
 
-// share is the part of all that n is, of a length.
+// share returns the part of length that n is of all.
 func share(n, all int64, length int) int {
 	if all <= 0 {
 		return 0
@@ -51,7 +50,7 @@ func share(n, all int64, length int) int {
 	return int(float64(n) / float64(all) * float64(length))
 }
 
-// classOf is the class of a run by its result. It is one of a few words, whatever stands there.
+// classOf returns the class for the result of a run. It is one of a few words, whatever the result is.
 func classOf(r history.Brief) string {
 	switch r.Result {
 	case "Succeeded":

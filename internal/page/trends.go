@@ -15,32 +15,32 @@ import (
 	"github.com/rolewright/rolewright/internal/history"
 )
 
-// trendsData is what is shown of many runs.
+// trendsData is what the page shows about many runs.
 type trendsData struct {
 	Filter filter
 	Kinds  []string
 	Days   int
 	Runs   int
 	Plot   bars
-	// Causes are the kinds of causes with their numbers, in the order of their colours.
+	// Causes are the causes with their numbers of runs, in the order of their colours.
 	Causes []counted
-	// From and To are the ends of the time.
+	// From and To are the limits of the period.
 	From, To time.Time
 	Slowest  []slowTask
 	Failures []counted
-	// Looked is of how many runs the tasks were looked at.
+	// Looked is the number of runs whose tasks were considered for Slowest.
 	Looked int
-	// Meta says whose runs they are.
+	// Meta says which replica the runs come from.
 	Meta api.ListMeta
 }
 
-// counted is a name with a number, and what part of the highest number it is, of 100.
+// counted is a name with its count. Part is the count in percent of the highest count.
 type counted struct {
 	Name, Class string
 	Count, Part int
 }
 
-// slowTask is a task with the time that it took at most and on average.
+// slowTask is a task with the longest and the mean time that it took.
 type slowTask struct {
 	history.TaskName
 	Times      int
@@ -50,10 +50,10 @@ type slowTask struct {
 	total time.Duration
 }
 
-// What is looked at, and shown.
+// Limits on what is read and shown.
 const (
 	buckets    = 28
-	maxColours = 7 // and one for the others
+	maxColours = 7 // without the colour of all other causes
 	maxListed  = 10
 	maxLooked  = 20
 	maxDays    = 90
@@ -89,7 +89,7 @@ func (s *Server) trends(r *http.Request) (view, error) {
 	return view{template: "trends.html", Title: "Trends", Data: d, Command: "get runs"}, nil
 }
 
-// count counts names, the most frequent first.
+// count returns the names with their counts, the most frequent first.
 func count(names map[string]int) (all []counted) {
 	for name, n := range names {
 		all = append(all, counted{Name: name, Count: n})
@@ -101,7 +101,7 @@ func count(names map[string]int) (all []counted) {
 	return all
 }
 
-// causesOf shows how many runs each cause has had over a time.
+// causesOf returns how many runs each cause has had, in all and as a plot over the time.
 func causesOf(runs []history.Brief, from, to time.Time) ([]counted, bars) {
 	names := map[string]int{}
 	for _, b := range runs {
@@ -141,7 +141,8 @@ func causesOf(runs []history.Brief, from, to time.Time) ([]counted, bars) {
 	return causes[:min(len(causes), maxListed)], plot
 }
 
-// failuresOf are the roles of the tasks that have failed runs.
+// failuresOf returns the tasks with which runs have failed, and the reasons of failures without a
+// task, the most frequent first.
 func failuresOf(runs []history.Brief) []counted {
 	names := map[string]int{}
 	for _, b := range runs {
@@ -157,7 +158,7 @@ func failuresOf(runs []history.Brief) []counted {
 	return all[:min(len(all), maxListed)]
 }
 
-// slowest are the tasks that took longest in the newest runs.
+// slowest returns the tasks that took longest in the newest runs, and the number of these runs.
 func (s *Server) slowest(ctx context.Context, runs []history.Brief) (slow []slowTask, looked int, err error) {
 	type key struct{ role, name, path string }
 	tasks := map[key]*slowTask{}

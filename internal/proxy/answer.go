@@ -26,13 +26,13 @@ import (
 type recording struct {
 	io.ReadCloser
 	kept      bytes.Buffer
-	most      int // that is kept
+	most      int // how many bytes are kept at most
 	hold      *hold
 	overflown bool
 }
 
-// maxAnswer is how much of an answer is kept: enough for the largest object, and
-// for the objects that one request deletes unless they are very many.
+// maxAnswer is how many bytes of an answer are kept: enough for the largest object,
+// and for the objects that one request deletes unless they are very many.
 const maxAnswer = 8 << 20
 
 func (r *recording) Read(b []byte) (int, error) {
@@ -55,7 +55,7 @@ func (x *exchange) observe(resp *http.Response) error {
 		x.tunnel = resp.Body
 	}
 	if x.write && isDefinition(x.info) {
-		x.p.discovery.Invalidate() // before the client knows that it can ask
+		x.p.discovery.Invalidate() // before the client learns that it can use the kind
 	}
 	if err := x.readSecrets(resp); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (x *exchange) observe(resp *http.Response) error {
 	return nil
 }
 
-// follows reports whether the answer must be read: it tells which of the owner's
-// objects were written, which were deleted, and the names of new ones.
+// follows reports whether the answer must be read, to find out which of the owner's
+// objects were written or deleted, and the names of new ones.
 func (x *exchange) follows() bool {
 	if x.wanted() || x.changesSelf() {
 		return true
@@ -101,10 +101,10 @@ func (x *exchange) follows() bool {
 	return false
 }
 
-// maxFound is how much of the answer to a read is kept: enough for any object.
+// maxFound is how many bytes of the answer to a read are kept: enough for any object.
 const maxFound = maxBody
 
-// finds reports whether the answer may tell of objects that are the owner's.
+// finds reports whether the answer to a read may contain objects of the owner.
 func (x *exchange) finds(resp *http.Response) bool {
 	return (x.info.Verb == "get" || x.info.Verb == "list") && x.info.IsResourceRequest && x.info.Subresource == "" &&
 		x.s.Inject && x.s.Tracker != nil && resp.Header.Get("Content-Encoding") == "" &&
@@ -118,7 +118,7 @@ func (x *exchange) found() {
 	}
 	objects, err := objectbody.Names(x.answer.kept.Bytes())
 	if err != nil {
-		return // the client has broken off, or will see it
+		return // the client has broken off, or will see the error
 	}
 	owner := x.s.Owner
 	for _, meta := range objects {
@@ -131,13 +131,13 @@ func (x *exchange) found() {
 	}
 }
 
-// wanted reports whether the grant asks for the stored object.
+// wanted reports whether Writes of the grant asks for the stored object.
 func (x *exchange) wanted() bool {
 	return x.s.Writes != nil && !x.dryRun && x.info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) &&
 		x.s.Writes.Wants(x.gvr(), x.namespace(), x.info.Name)
 }
 
-// changesSelf reports whether the exchange changes the owner itself, but for its status.
+// changesSelf reports whether the exchange changes the owner itself, apart from its status.
 func (x *exchange) changesSelf() bool {
 	return x.write && !x.dryRun && x.info.Subresource == "" && slices.Contains([]string{"update", "patch"}, x.info.Verb) && x.ofSelf()
 }
@@ -174,24 +174,24 @@ func (x *exchange) follow(ctx context.Context) []Child {
 		case x.s.Tracker == nil:
 		case x.info.Verb == "delete", x.info.Verb == "deletecollection":
 			x.s.Tracker.Deleted(c)
-		case !x.marked && x.info.Subresource == "": // another's
-		case c.ResourceVersion != x.version: // else nothing was changed, and the version is another client's
+		case !x.marked && x.info.Subresource == "": // the object belongs to another owner, or to none
+		case c.ResourceVersion != x.version: // else nothing was changed, and another client made the version
 			x.s.Tracker.Wrote(c)
 		}
 	}
 	return children
 }
 
-// addMark gives the mark to the object that has just been written without it. The
+// addMark puts the mark on the object that has just been written without it. The
 // answer to the client is the object with the mark. The patch is a part of the
-// write: it is sent also if the run, or the leadership, has ended since.
+// write: it is sent even if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	defer func() { x.markHold.shrink(int64(len(body))) }()
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	_ = resp.Body.Close() // all of it is read
+	_ = resp.Body.Close() // it was read to its end
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	written, err := objectbody.Names(body)
 	if err == nil && (len(written) != 1 || written[0].UID == "") {
@@ -222,7 +222,7 @@ func (x *exchange) addMark(resp *http.Response) error {
 			x.s.Writes.Stored(c)
 		}
 	}
-	// The client may be gone already: its object is there all the same.
+	// The client may be gone already: its object exists all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(resp.Request.Context()), patchTimeout)
 	defer cancel()
 	sent := resp.Request.Header
@@ -263,7 +263,7 @@ func (x *exchange) patchMark(ctx context.Context, m objectbody.Meta, header http
 // errConflict is in the chain of patchMetadata's errors if the object has changed.
 var errConflict = errors.New("another client has changed the object")
 
-// pathOf is the path of the object of that name which the exchange has written.
+// pathOf returns the path of the object with the name that the exchange has written.
 func (x *exchange) pathOf(name string) string {
 	path := strings.TrimSuffix(x.info.Path, "/")
 	if x.info.Verb == "create" {
@@ -272,16 +272,15 @@ func (x *exchange) pathOf(name string) string {
 	return path
 }
 
-// unmarkable is the answer for an object that could not be given the mark after it
-// was written.
+// unmarkable is the answer for an object that was written but could not be marked.
 func (x *exchange) unmarkable(err error) error {
 	return refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, fmt.Sprintf(
 		"the object was written, but not marked as owned by %s %q: %v; send the object as application/json, and let the operator patch %s",
 		x.s.Owner.GVK.Kind, x.s.Owner.Name, err, x.info.Resource))
 }
 
-// existed reports whether the written object was there although it was not when the run asked to create
-// it: another client has created it, and no other request of the run.
+// existed reports whether the written object existed before the write although it did not when the proxy looked: another
+// client has created it in between, not another request of the run.
 func (x *exchange) existed(uid types.UID) bool {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
@@ -292,9 +291,10 @@ func (x *exchange) existed(uid types.UID) bool {
 	return x.created && x.info.Verb != "create" && x.code == http.StatusOK && !made
 }
 
-// disown takes the note off an object that was not there when the run asked to create
-// it, and was a moment later; and the mark, unless such objects are adopted. Where this operator does not lead any
-// more, the one that does may have created it, for the same owner: then the mark stays.
+// disown removes the note from an object that another client has created just before the
+// run's write (see existed), and also the mark, unless such objects are adopted. If this
+// operator no longer leads, the leader may have created the object for the same owner:
+// then note and mark stay.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	if x.p.opts.MayWrite != nil && x.p.opts.MayWrite() != nil {
 		return
@@ -339,20 +339,20 @@ func (x *exchange) patchMetadata(ctx context.Context, name string, metadata map[
 	}
 	if code != http.StatusOK {
 		var status metav1.Status
-		_ = json.Unmarshal(answer, &status) // without a message the code says enough
+		_ = json.Unmarshal(answer, &status) // without a message, the code has to suffice
 		return nil, fmt.Errorf("the API server answers %d to the patch of its metadata: %s", code, text.Cut(status.Message, 300))
 	}
 	return answer, nil
 }
 
-// patchTimeout bounds what is done to the marks after a write.
+// patchTimeout limits each change of a mark after a write.
 const patchTimeout = 10 * time.Second
 
 // buffers is the pool of buffers through which answers are copied. It implements
 // [httputil.BufferPool].
 type buffers struct{ free sync.Pool }
 
-// bufferSize is io.Copy's own.
+// bufferSize is the size that io.Copy uses.
 const bufferSize = 32 << 10
 
 // Get implements [httputil.BufferPool].

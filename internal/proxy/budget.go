@@ -11,35 +11,35 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// How much of the bodies of requests is in memory at a time: of all, and of one run, so that no run
-// takes it all. Answers have as much room of their own, and those to writes that are followed by a mark
-// once more: what a client does not read keeps no one from writing. Requests wait for room, and those with
-// a mark for that of its answer; other answers never do: a semaphore refuses what does not wait as long as
-// anything waits.
+// Limits on the bytes of request bodies in memory: of all runs, and of one run, so that no run uses up
+// everything. Answers have a separate room of the same size, and so have the answers to writes that are
+// marked afterwards: a client that does not read its answers does not keep others from writing. Requests
+// wait for room, and so do writes that are marked afterwards, for the room of their answer. Other answers
+// never wait, so they get room of their own: as long as one Acquire waits on a semaphore, TryAcquire fails.
 const (
 	maxHeld      = 64 << 20
 	maxHeldByRun = 16 << 20
 )
 
-// heldFreely is how much of each body does not count: what is small passes at all times, and the
-// number of connections bounds it.
+// heldFreely is how many bytes of each body do not count: small bodies always pass, and the number of
+// connections bounds them.
 const heldFreely = 32 << 10
 
-// errNoRoom is why a body is not read on.
+// errNoRoom says that there is no room for a body.
 var errNoRoom = errors.New("the bodies of other requests and answers in progress take all the memory that they may")
 
-// hold is what one body takes of that. An exchange waits for room for its request while it has none, and for room for a mark,
-// after which it waits no more: two never wait for each other.
+// hold is the room that one body takes. There is no deadlock: an exchange waits for the room of its request while it has no
+// other, then for the room of a mark, and after that no more.
 type hold struct {
 	run, all *semaphore.Weighted
-	// size is the body's, and taken what of it counts.
+	// size is the size of the body in bytes, taken the part of it that counts.
 	size, taken int64
 }
 
-// holdRequest is the hold of the request's body, until the end of the exchange.
+// holdRequest returns a hold for the request's body, until the end of the exchange.
 func (x *exchange) holdRequest() *hold { return x.hold(x.s.room, x.p.room) }
 
-// holdAnswer is the hold of an answer's body, until the end of the exchange.
+// holdAnswer returns a hold for an answer's body, until the end of the exchange.
 func (x *exchange) holdAnswer() *hold { return x.hold(x.s.answers, x.p.answers) }
 
 func (x *exchange) hold(run, all *semaphore.Weighted) *hold {
@@ -48,14 +48,14 @@ func (x *exchange) hold(run, all *semaphore.Weighted) *hold {
 	return h
 }
 
-// letGo ends all holds.
+// letGo releases all holds.
 func (x *exchange) letGo() {
 	for _, h := range x.holds {
 		h.shrink(0)
 	}
 }
 
-// wait makes room for a body of size bytes, when there is.
+// wait waits for room for a body of size bytes. If ctx ends first, the error is errNoRoom.
 func (h *hold) wait(ctx context.Context, size int64) error {
 	n := max(0, size-heldFreely)
 	if n == 0 {
@@ -73,7 +73,7 @@ func (h *hold) wait(ctx context.Context, size int64) error {
 	return nil
 }
 
-// grow makes room for n more bytes; false if there is none now.
+// grow takes room for n more bytes; it returns false if there is none now.
 func (h *hold) grow(n int) bool {
 	more := max(0, h.size+int64(n)-heldFreely) - h.taken
 	if more > 0 {
@@ -90,7 +90,7 @@ func (h *hold) grow(n int) bool {
 	return true
 }
 
-// shrink gives back what is more than size bytes.
+// shrink releases the room beyond size bytes.
 func (h *hold) shrink(size int64) {
 	less := h.taken - max(0, size-heldFreely)
 	if less > 0 {
@@ -101,7 +101,7 @@ func (h *hold) shrink(size int64) {
 	h.size = size
 }
 
-// heldWriter cuts a client off that does not read on, as long as its exchange takes room.
+// heldWriter cuts off a client that stops reading while its exchange takes room.
 type heldWriter struct {
 	http.ResponseWriter
 	x *exchange
@@ -117,10 +117,10 @@ func (w heldWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap returns the underlying writer, for [http.ResponseController].
 func (w heldWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// heldReader fails with errNoRoom, after what it has read, where there is no room for more.
+// heldReader fails with errNoRoom if there is no room for what it has read; it returns these bytes, too.
 type heldReader struct {
 	io.Reader
 	hold *hold

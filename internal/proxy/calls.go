@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Calls answers what a run asks of the operator itself, not of the API server: the
-// modules of the collection rolewright.operator do. It is called concurrently, for the
-// run of its [Grant] only, and not after the run's access is revoked.
+// Calls answers requests of a run to the operator itself, not to the API server. The
+// modules of the collection rolewright.operator send them. It is called concurrently, only
+// for the run of its [Grant], and not after the run's access is revoked.
 type Calls interface {
-	// About says what the run is: the answer to GET /rolewright/v1/run.
+	// About describes the run: the answer to GET /rolewright/v1/run.
 	About() any
-	// Names are the calls that there are.
+	// Names returns the names of the calls.
 	Names() []string
 	// Call answers a POST to /rolewright/v1/run/name. The body is as the client sent
 	// it, and has at most 64 KiB. The answer is encoded as JSON. An error that is an
@@ -27,11 +27,11 @@ type Calls interface {
 	Call(ctx context.Context, name string, body []byte) (answer any, err error)
 }
 
-// callsRoot is below which requests are for the operator itself. No API server has
-// such a path.
+// callsRoot is the path of requests to the operator itself, and begins those of calls. No
+// API server has such a path.
 const callsRoot = "/rolewright/v1/run"
 
-// maxCall is the limit for the body of a call: enough for a status of many conditions.
+// maxCall limits the body of a call, in bytes: enough for a status with many conditions.
 const maxCall = 64 << 10
 
 // isCall reports whether a request is for the operator itself.

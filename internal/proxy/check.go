@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// checked makes a write of a run in check mode a dry run, of which the API server stores
-// nothing, or refuses it where it cannot be one.
+// checked makes a write of a run in check mode a dry run, so that the API server stores
+// nothing, or refuses it if it cannot be a dry run.
 func (x *exchange) checked(r *http.Request, body []byte) ([]byte, error) {
 	x.dryRun = true
 	query := r.URL.Query()
@@ -23,7 +23,7 @@ func (x *exchange) checked(r *http.Request, body []byte) ([]byte, error) {
 	if r.Method != http.MethodDelete || len(body) == 0 {
 		return body, nil
 	}
-	// The API server does not look at the query then.
+	// With a body, the API server ignores the query.
 	options, err := deleteOptions(body)
 	if err != nil {
 		return nil, inCheckMode("a deletion whose options are not in JSON is refused")
@@ -45,13 +45,13 @@ func (x *exchange) checkable(r *http.Request) error {
 	return nil
 }
 
-// connects reports whether a request is for a connection that is no watch: what an
-// aggregated API does with its bytes, as on the console of a machine, is not known.
+// connects reports whether a request is for a connection other than a watch: it is not known
+// what an aggregated API does with the bytes, for example on the console of a machine.
 func connects(r *http.Request, info *request.RequestInfo) bool {
 	return isUpgrade(r.Header) && info.Verb != "watch"
 }
 
-// inCheckMode is the answer to a write that a run in check mode cannot make.
+// inCheckMode returns the answer to a write that a run in check mode cannot make.
 func inCheckMode(what string) error {
 	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
 		"the run is in check mode: "+what+"; let the task be skipped with \"when: not ansible_check_mode\"")

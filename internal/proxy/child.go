@@ -18,7 +18,7 @@ type Child struct {
 	// is stored, and if the answer does not contain them.
 	UID             types.UID
 	ResourceVersion string
-	// Generation is 0 for kinds without.
+	// Generation is 0 for kinds without generations.
 	Generation int64
 }
 
@@ -34,10 +34,10 @@ type Writes interface {
 
 // Written is a write of a run that was answered, by the API server or by the proxy.
 type Written struct {
-	// Child is what was written. Its name is empty for many objects, and for one that
-	// was refused before it had a name.
+	// Child is the written object. Its name is empty for a write of many objects, and for an
+	// object that was refused before it had a name.
 	Child
-	// Verb is create, update, patch, delete, deletecollection, or that of a connection
+	// Verb is create, update, patch, delete, deletecollection, or the verb of a connection
 	// such as exec.
 	Verb string
 	// Code is the HTTP status of the answer; 0 if there was none, or the proxy refused the
@@ -46,7 +46,7 @@ type Written struct {
 	DryRun bool
 	// Unchanged is true if the write is known to have changed nothing.
 	Unchanged bool
-	// Fields are some of the fields that it has changed, where that is known.
+	// Fields are some of the fields that the write has changed, if they are known.
 	Fields []string
 }
 
@@ -54,12 +54,12 @@ type Written struct {
 // are called concurrently and do not block.
 type Tracker interface {
 	// Expect is called before a write is forwarded, if the written object will have
-	// the owner's mark. The name is empty if the API server generates it. Where the API server
-	// does not have the kind, it is called before Wrote and before the client has the answer,
-	// if that is no refusal.
+	// the owner's mark. The name is empty if the API server generates it. If the API server
+	// does not have the kind, Expect is called later, before Wrote and before the client gets
+	// the answer, and only if the write was not refused.
 	Expect(c Child)
 	// Found is called for each object that the run has read and that has the owner's
-	// mark, as far as the answer is in JSON and not too large.
+	// mark, if the answer is in JSON and not too large.
 	Found(c Child)
 	// Wrote is called once such a write has succeeded and made a new version.
 	// It is also called for writes of subresources, no matter who owns the object.

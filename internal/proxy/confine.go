@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// confine refuses requests that leave the owner's namespace, if the run is
-// confined to it. Of the cluster the run sees discovery and its own permissions.
+// confine refuses requests that leave the owner's namespace, if the run is confined
+// to it. Outside of it the run has only discovery, its own permissions, and its owner.
 func (p *Proxy) confine(s *session, r *http.Request, info *request.RequestInfo) *refusal {
 	if !s.OwnNamespaceOnly || p.reaches(s, r, info) {
 		return nil
@@ -50,13 +50,14 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 	return p.kindOf(r.Context(), gvr) == s.Owner.GVK.Kind
 }
 
-// ofRuns are the names of what the operator makes for runs as Jobs: a Secret and a Job with the ID of the run, a Pod with more behind
-// it, and the Secret with the certificate.
+// ofRuns matches the names of what the operator makes for runs as Jobs: a Secret and a Job named by the ID of the run, a
+// Pod whose name begins with it, and the Secret with the certificate.
 var ofRuns = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.*)?|rolewright-runs)$`)
 
-// keepOff refuses requests for what belongs to other runs as Jobs, by its name or by their label, whatever the owner's namespace: with
-// it a run could act as another one. Lists, watches and deletions of many leave it out. A run reads its own Job and Pod. Without these the
-// operator would take it for ended, while its container goes on.
+// keepOff refuses requests for objects that belong to other runs as Jobs, by their names or by their label, whatever the
+// owner's namespace: with them a run could act as another run. Lists, watches and deletions of many objects leave them
+// out. A run may read its own Job and Pod but not write them: if they were gone, the operator would take the run for
+// ended while its container goes on.
 func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) *refusal {
 	if info.APIGroup == "" && info.Resource == "serviceaccounts" && info.Subresource == "token" && p.opts.JobNamespace != "" && info.Namespace == p.opts.JobNamespace {
 		return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "tokens of the accounts in the namespace "+info.Namespace+
@@ -71,8 +72,8 @@ func (p *Proxy) keepOff(s *session, r *http.Request, info *request.RequestInfo) 
 	return nil
 }
 
-// leaveOut has the API server leave out what runs have, by selectors before those of the client, which no text of it can change. Names
-// and states of Jobs and Pods are no secret.
+// leaveOut makes the API server leave out the objects of runs, by selectors before those of the client, which the
+// client's text cannot change. Names and states of Jobs and Pods are no secret.
 func leaveOut(r *http.Request, info *request.RequestInfo) {
 	if info.Verb != "deletecollection" && (info.Resource != "secrets" || info.Verb != "list" && info.Verb != "watch") {
 		return
@@ -85,14 +86,15 @@ func leaveOut(r *http.Request, info *request.RequestInfo) {
 		query.Set(selector, first)
 	}
 	add("labelSelector", "!rolewright.dev/run")
-	if info.Resource == "secrets" && info.Name == "" { // else the name is another
+	if info.Resource == "secrets" && info.Name == "" { // a request with a name has another name
 		add("fieldSelector", "metadata.name!=rolewright-runs")
 	}
 	r.URL.RawQuery = query.Encode()
 }
 
-// keepName refuses to create what has, or can get, the name of something that belongs to runs as Jobs: the run could not begin, or have
-// it for its own. Nor is a Lease created that has the name of one of the election.
+// keepName refuses to create an object that has, or can get, the name of an object of runs as Jobs: that run could not
+// begin, or would take the object for its own. It also refuses to create a Lease with the name of a Lease of the
+// election.
 func (x *exchange) keepName(contentType string, body []byte) error {
 	if x.info.Verb != "create" || x.info.Subresource != "" {
 		return nil
@@ -105,7 +107,7 @@ func (x *exchange) keepName(contentType string, body []byte) error {
 		return nil
 	}
 	var is metav1.PartialObjectMetadata
-	switch mediaType(contentType) { // what cannot be read, the API server refuses
+	switch mediaType(contentType) { // the API server refuses a body that cannot be read
 	case runtime.ContentTypeJSON:
 		meta, _ := objectbody.Read(body)
 		is.Name, is.GenerateName = meta.Name, meta.GenerateName
@@ -115,14 +117,15 @@ func (x *exchange) keepName(contentType string, body []byte) error {
 		refused.message += "; new ones have to be sent there in JSON or protobuf"
 		return refused
 	}
-	if kept(is.Name) || is.GenerateName != "" && kept(is.GenerateName+"22222") { // as long as what the API server adds
+	if kept(is.Name) || is.GenerateName != "" && kept(is.GenerateName+"22222") { // as long as the suffix of the API server
 		return refused
 	}
 	return nil
 }
 
-// keepLeases refuses writes of the Leases by which replicas know who leads, and who has which shard: two would run one object, or none.
-// A new one is named by its body. A deletion of many cannot leave them out.
+// keepLeases refuses writes of the Leases by which replicas know which of them leads and has which shard: otherwise two
+// replicas, or none, would run an object. keepName handles a create, whose name is in the body. A deletion of many Leases
+// cannot leave them out.
 func (p *Proxy) keepLeases(r *http.Request, info *request.RequestInfo) *refusal {
 	refused := p.election(info)
 	if refused == nil || !writes(r, info) || info.Name != "" && !p.elects(info.Name) || info.Name == "" && info.Verb == "create" {
@@ -134,13 +137,13 @@ func (p *Proxy) keepLeases(r *http.Request, info *request.RequestInfo) *refusal 
 	return refused
 }
 
-// elects reports whether a Lease in the namespace of the election is one of it.
+// elects reports whether a Lease with the name, in the namespace of the election, belongs to the election.
 func (p *Proxy) elects(name string) bool {
 	rest, found := strings.CutPrefix(name, p.opts.Election.Name)
 	return found && (rest == "" || strings.HasPrefix(rest, "-shard-") || strings.HasPrefix(rest, "-replica-"))
 }
 
-// election is the refusal of a write of Leases where those of the election are; nil for any other request.
+// election returns the refusal for a write of Leases that may include those of the election; nil for any other request.
 func (p *Proxy) election(info *request.RequestInfo) *refusal {
 	is := p.opts.Election
 	if is.Name == "" || info.APIGroup != "coordination.k8s.io" || info.Resource != "leases" || info.Namespace != "" && info.Namespace != is.Namespace {
@@ -150,7 +153,8 @@ func (p *Proxy) election(info *request.RequestInfo) *refusal {
 		is.Name+"-shard-… and "+is.Name+"-replica-… in the namespace "+is.Namespace+"; take another name, or another namespace")
 }
 
-// reserved is the refusal of a request for Secrets, Pods or Jobs where those of runs are; nil for any other.
+// reserved returns the refusal for a request for Secrets, Pods or Jobs that may include those of runs; nil for any other
+// request.
 func (p *Proxy) reserved(info *request.RequestInfo) *refusal {
 	if p.opts.JobNamespace == "" || !info.IsResourceRequest || info.Namespace != "" && info.Namespace != p.opts.JobNamespace {
 		return nil

@@ -1,4 +1,4 @@
-// Package proxy is the way of runs to the API server.
+// Package proxy is the API proxy, through which runs reach the API server.
 //
 // Each run has its own token and talks to a server on the loopback interface.
 // The token tells the proxy which custom resource the run belongs to. The proxy
@@ -9,10 +9,10 @@
 // (Authorization, Impersonate-*, X-Remote-*) are not forwarded.
 //
 // Reads are never answered from a copy, except discovery and OpenAPI documents
-// (package discovery): a run reads what the API server says now, and memory does
-// not grow with what roles read.
+// (package discovery): a run reads the current state of the API server, and memory
+// does not grow with what roles read.
 //
-// The package does not know what follows a change of a dependent (a [Tracker]
-// does), who leads (Options.MayWrite does), or the encodings of objects (package
-// objectbody does).
+// The package does not know what follows from a change of a dependent (a [Tracker]
+// does), which replica leads (Options.MayWrite does), or the encodings of objects
+// (package objectbody does).
 package proxy

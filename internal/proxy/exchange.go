@@ -30,44 +30,47 @@ type exchange struct {
 	// write is true if the request can change something.
 	write  bool
 	dryRun bool
-	// apart is true for a request of a run in another Pod.
+	// fromPod is true for a request of a run in another Pod.
 	fromPod bool
-	// call is true for what the operator answers itself: it is neither forwarded nor
-	// confined to a namespace, and the run's calls see to what it may do.
+	// call is true for a request that the operator answers itself: it is neither forwarded
+	// nor confined to a namespace; Calls of the grant decides what it may do.
 	call bool
 
-	// marked is true if the written object bears the owner's mark afterwards;
-	// created, if it was put on an object that did not exist.
+	// marked is true if the written object has the owner's mark afterwards; created
+	// is true if the object did not exist before.
 	marked, created bool
-	// noted is true if the written object bears, or gets, the note that a run of the
+	// noted is true if the written object has, or gets, the note that a run of the
 	// owner has created it.
 	noted bool
-	// version is the object's before the write, where it was looked at; looked is
-	// true if it was.
+	// looked is true if the proxy has read the object before the write; version is the
+	// object's resourceVersion then, empty if it is not known.
 	version string
 	looked  bool
-	// uid is that of the object whose subresource is written, where it was looked at.
+	// uid is the UID of the object whose subresource is written, if the proxy has read it.
 	uid types.UID
-	// absent is true if the API server does not have the kind; expected is what the tracker
-	// is told then if the answer is another.
+	// absent is true if the API server does not have the kind; expected is then passed to the
+	// tracker once the API server has not refused the write.
 	absent   bool
 	expected *Child
 	// markAfter is true if the written object gets the mark after the write.
 	markAfter bool
-	// markHold is then what the answer takes, from before the write: without room the object would stay unmarked.
+	// markHold is then the hold of the answer. It is taken before the write: without room for the answer, the object
+	// would stay unmarked.
 	markHold *hold
 	// asked is the name in the body of a create.
 	asked string
-	// outlives is true if the written object is to stay when its owner goes.
+	// outlives is true if the written object is to stay when its owner is deleted.
 	outlives bool
-	// keptByStored is true if only the stored object says so, and not the body: the write may remove it.
+	// keptByStored is true if only the stored object, and not the body, says that it outlives its owner: the write may
+	// remove that.
 	keptByStored bool
-	// holds are those of its bodies.
+	// holds are the holds of all its bodies.
 	holds []*hold
 	// unread is why the values of Secrets in the request could not be read.
 	unread error
 
-	// code, answer and failure are how the API server answered.
+	// code is the HTTP status of the answer, 0 if there was none; answer is the copy of its body, nil if none is kept;
+	// failure is why there was no answer.
 	code   int
 	answer *recording
 	// tunnel is the connection to the API server after an upgrade.
@@ -87,13 +90,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if other, ok := r.Context().Value(remoteKey{}).(http.Handler); ok && refused != nil && refused.code == http.StatusUnauthorized {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
-		other.ServeHTTP(w, r) // which knows whether another operator has the run
+		other.ServeHTTP(w, r) // this handler knows whether another operator has the run
 		return
 	}
 	if refused != nil {
 		p.log.V(1).Info("Request refused", "method", r.Method, "reason", refused.message)
 		p.opts.Metrics.ProxyRequest("", "", OutcomeRefused)
-		// net/http wants to have read the body before it answers.
+		// net/http reads the body before it answers.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
 		refused.write(w)
 		return
@@ -105,11 +108,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cut := func() {
 		conn, ok := r.Context().Value(connKey{}).(net.Conn)
 		if over, is := conn.(*tls.Conn); is && x.fromPod {
-			_ = over.NetConn().Close() // before TLS is ended in order, from which a Pod could not tell that its exec was cut
+			_ = over.NetConn().Close() // after a proper end of TLS, the Pod could not tell that its exec was cut
 		}
 		cancel(errRunEnded)
 		if ok {
-			_ = conn.Close() // what is written to a client that does not read would wait for ever
+			_ = conn.Close() // a write to a client that does not read would wait forever
 		}
 	}
 	defer context.AfterFunc(x.s.ctx, cut)()   //nolint:contextcheck // the run's end, not the request's, is waited for
@@ -117,7 +120,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serve(w, r.WithContext(ctx))
 }
 
-// open finds out what r is and who sends it.
+// open returns the exchange for r, with the session of its client, or a refusal.
 func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := checkAddress(r); refused != nil {
 		return nil, refused
@@ -133,7 +136,7 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := checkPath(r, isConnection(info, "proxy")); refused != nil {
 		return nil, refused
 	}
-	// What is kept of them does not keep the whole URL, its query too, in memory.
+	// Without a clone, each part would keep the whole URL in memory, including its query.
 	for _, part := range []*string{&info.Path, &info.APIGroup, &info.APIVersion, &info.Resource, &info.Subresource, &info.Namespace, &info.Name} {
 		*part = strings.Clone(*part)
 	}
@@ -158,8 +161,8 @@ func isConnection(info *request.RequestInfo, subresources ...string) bool {
 }
 
 // writes reports whether a request can change something. A command in a container
-// can, whatever the HTTP method of its request; so can a command that the kubelet,
-// or another server, gets through the API server's proxy.
+// can, whatever the HTTP method of its request. So can a command that the kubelet,
+// or another server, receives through the API server's proxy.
 func writes(r *http.Request, info *request.RequestInfo) bool {
 	if isConnection(info, "exec", "attach", "portforward") || isConnection(info, "proxy") && isUpgrade(r.Header) {
 		return true
@@ -178,9 +181,9 @@ func (x *exchange) gvr() schema.GroupVersionResource {
 }
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
-	defer x.letGo() // last
+	defer x.letGo() // runs last
 	changed := func() {}
-	defer func() { changed() }() // after the next one
+	defer func() { changed() }() // runs after finish
 	defer x.finish(context.WithoutCancel(r.Context()))
 	if x.call {
 		x.answerCall(w, r)
@@ -224,7 +227,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // ofSelf reports whether the exchange is about the owner itself, in any version of its
-// kind, and the grant asks for that.
+// kind, and Self of the grant is set.
 func (x *exchange) ofSelf() bool {
 	owner := x.s.Owner
 	return x.s.Self != nil && x.info.IsResourceRequest && x.info.APIGroup == owner.GVK.Group && x.kind == owner.GVK.Kind &&
@@ -236,8 +239,8 @@ func (x *exchange) readsAnswer() bool {
 	return x.tellsSecrets() || x.write && x.info.IsResourceRequest && !isConnection(x.info, "exec", "attach", "portforward", "proxy")
 }
 
-// onlyJSON is what of an Accept header is answered in JSON; false if nothing is. A
-// server that has no JSON for a client that takes anything sends what it has.
+// onlyJSON returns the part of an Accept header that allows JSON; false if none does.
+// For a client that accepts anything, a server without JSON may send what it has.
 func onlyJSON(header []string) (string, bool) {
 	var ranges []string
 	all := cmp.Or(strings.TrimSpace(strings.Join(header, ",")), runtime.ContentTypeJSON)
@@ -257,7 +260,7 @@ func onlyJSON(header []string) (string, bool) {
 func (x *exchange) refused(w http.ResponseWriter, err error) {
 	x.failure = err
 	if errors.Is(err, errRunEnded) {
-		panic(http.ErrAbortHandler) // as requests that are in progress when the run ends
+		panic(http.ErrAbortHandler) // like requests in progress when the run ends
 	}
 	refused, ok := errors.AsType[*refusal](err)
 	x.cut(refused)
@@ -268,8 +271,8 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 	refused.write(w)
 }
 
-// cut leaves a write of a run in another Pod without an answer that this replica may not forward: the run goes on
-// with another one, and counts as interrupted where a task fails for that.
+// cut breaks off a write of a run in another Pod that this replica may not forward because it does not lead: the run
+// goes on with another replica, and counts as interrupted if a task fails because of the missing answer.
 func (x *exchange) cut(refused *refusal) {
 	if x.fromPod && refused != nil && refused.notLeading {
 		panic(http.ErrAbortHandler)
@@ -279,7 +282,7 @@ func (x *exchange) cut(refused *refusal) {
 // fence refuses a write that the run must not make now.
 func (x *exchange) fence() error { return x.p.fence(x.s) }
 
-// fence is the refusal of a write of a session; nil if it may write.
+// fence returns the refusal for a write of a session; nil if the session may write.
 func (p *Proxy) fence(s *session) error {
 	why, notLeading := s.refusing(), false
 	if why == "" && p.opts.MayWrite != nil {
@@ -295,7 +298,7 @@ func (p *Proxy) fence(s *session) error {
 	return refused
 }
 
-// finish counts and logs the exchange, and notifies the tracker of what the answer says.
+// finish counts and logs the exchange, and passes what the answer says to the tracker.
 func (x *exchange) finish(ctx context.Context) {
 	outcome := OutcomeOK
 	var refused *refusal
@@ -339,8 +342,8 @@ func (x *exchange) finish(ctx context.Context) {
 		"dryRun", x.dryRun, "outcome", outcome, "code", x.code, "owned", x.marked)
 }
 
-// verb is the verb of the request, out of a bounded set: a request that is for no
-// object has the client's method as its verb.
+// verb returns the verb of the request for metrics, from a bounded set. A request that is
+// not for a resource has the client's HTTP method as its verb, which can be any text.
 func (x *exchange) verb() string {
 	if x.info.IsResourceRequest || slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, x.info.Verb) {
 		return x.info.Verb
@@ -348,9 +351,8 @@ func (x *exchange) verb() string {
 	return "other"
 }
 
-// read is what ansible-operator logs of a request that it does not answer from
-// its cache; tests of its users search for it. The names and their order are
-// part of that.
+// read is what ansible-operator logs about a request that it does not answer from
+// its cache. Users' tests search for it, so the names and their order must stay.
 type read struct {
 	IsResourceRequest bool
 	Path              string

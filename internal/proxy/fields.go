@@ -7,18 +7,18 @@ import (
 	"github.com/rolewright/rolewright/internal/fieldpath"
 )
 
-// versions are the newest versions of objects that a run has seen, by their paths: by
-// them the proxy tells which fields a write has changed.
+// versions has the newest version of each object that a run has seen, by its path. From
+// these the proxy finds out which fields a write has changed.
 type versions struct {
 	mu    sync.Mutex
 	seen  map[string][]byte
 	bytes int
 }
 
-// maxVersions bounds the bytes that are kept of one run. With more, it begins again.
+// maxVersions bounds the bytes that are kept for one run. When they exceed it, all are dropped.
 const maxVersions = 2 << 20
 
-// swap keeps a version, and returns the one before; nil if there is none.
+// swap keeps a version, and returns the version before it; nil if there is none.
 func (v *versions) swap(path string, body []byte) (before []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -31,18 +31,18 @@ func (v *versions) swap(path string, body []byte) (before []byte) {
 	return before
 }
 
-// see keeps the object that the run has read.
+// see keeps the version of an object that the run has read.
 func (x *exchange) see() {
 	if x.s.Written != nil && x.info.Verb == "get" && x.info.Subresource == "" && x.answer != nil && !x.answer.overflown {
 		x.s.versions.swap(x.info.Path, x.answer.kept.Bytes())
 	}
 }
 
-// maxFields is how many fields of a write are named.
+// maxFields is how many fields of a write are named at most.
 const maxFields = 20
 
-// fields are those that the write has changed, where the run has read the version before
-// it, and that is known to be what it has changed.
+// fields returns the fields that the write has changed. It returns nil unless the version
+// before the write is known, which is the case if the run has seen it.
 func (x *exchange) fields(name string) []string {
 	if x.answer == nil || x.answer.overflown || x.info.Subresource != "" || x.dryRun {
 		return nil
@@ -57,7 +57,7 @@ func (x *exchange) fields(name string) []string {
 		return nil
 	}
 	if version, _ := metadataOf(was)["resourceVersion"].(string); version != x.version || was["kind"] != is["kind"] {
-		return nil // another client has changed it since the run has read it, or it was read as a table
+		return nil // another client has changed the object since the run has seen it, or the run read it as a table
 	}
 	for _, object := range []map[string]any{was, is} {
 		metadata := metadataOf(object)

@@ -29,61 +29,60 @@ type Grant struct {
 	// RunID names the run in the log.
 	RunID string
 	Owner Owner
-	// Inject marks the objects that the run creates as the owner's.
+	// Inject marks the objects that the run creates as owned by Owner.
 	Inject bool
-	// AdoptUnowned marks the objects that the run writes and that belong to
-	// no one, too.
+	// AdoptUnowned also marks the objects that the run writes and that have no owner.
 	AdoptUnowned bool
-	// OwnNamespaceOnly refuses what is not in the owner's namespace, and is not
-	// the owner itself.
+	// OwnNamespaceOnly refuses access to everything outside the owner's namespace,
+	// except for the owner itself, discovery, and the run's own permissions.
 	OwnNamespaceOnly bool
-	// CheckMode makes all writes dry runs, and refuses those that cannot be one. It
-	// holds whether or not what the run starts knows of check mode.
+	// CheckMode makes all writes dry runs, and refuses writes that cannot be dry runs. It
+	// applies even to programs that know nothing of check mode.
 	CheckMode bool
-	// Blacklist are the kinds that are not watched for their owner.
+	// Blacklist has the kinds that are not watched as dependents of the owner.
 	Blacklist []schema.GroupVersionKind
 	// Tracker is notified of writes; it may be nil.
 	Tracker Tracker
 	// Self is notified of what the run does to the owner itself; it may be nil.
 	Self Self
-	// Touched is told of each object that the run names in a request, whatever the
-	// request is and becomes of it; it may be nil. It is called concurrently.
+	// Touched is notified of each object that the run names in a request, whatever the
+	// request and its outcome; it may be nil. It is called concurrently.
 	Touched Touched
-	// Note gives what the run creates a note of that, which [CreatedBy] reads.
+	// Note puts a note on objects that the run creates, which [CreatedBy] reads.
 	Note bool
 	// Writes is notified of writes, too; it may be nil.
 	Writes Writes
 	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
-	// Written is told of each write that is answered; it may be nil. It is called
+	// Written is called for each write that is answered; it may be nil. It is called
 	// concurrently, and must not block.
 	Written func(Written)
-	// Calls answers what the run asks of the operator itself; nil refuses that.
+	// Calls answers the run's requests to the operator itself; nil refuses them.
 	Calls Calls
-	// Token is that of a run that an earlier process has begun; empty for a new one.
+	// Token is the token of a run that an earlier process has begun; empty for a new run.
 	Token string
 }
 
 // Self is notified of what a run does to its own custom resource. Its methods are
 // called concurrently.
 type Self interface {
-	// Reads is called before a read of the object is forwarded, which waits for it.
+	// Reads is called before a read of the object is forwarded; the read waits for it.
 	Reads()
 	// Wrote is called once a write of the object, or of its status, has succeeded, and
 	// before the client gets the answer.
 	Wrote()
-	// Changing is called before a write of the object, but for its status, is forwarded. What it
-	// returns is called once Stored was called with what the write has left, or the write has failed.
+	// Changing is called before a write of the object, other than of its status, is forwarded.
+	// changed is called once the write has failed, or Stored was called for it.
 	Changing() (changed func())
-	// Stored is called with the generation that a write of the object, but for its status, has
-	// left, before the grant is revoked.
+	// Stored is called with the generation of the object after a write of the object, other
+	// than of its status, before the grant is revoked.
 	Stored(generation int64)
 }
 
-// Touched is told of the objects that a run names.
+// Touched is notified of the objects that a run names.
 type Touched interface {
 	Touch(resource schema.GroupVersionResource, namespace, name string)
-	// Untold is called where the run has named an object and its name cannot be told.
+	// Untold is called if the run has named an object and its name cannot be read.
 	Untold()
 }
 
@@ -94,22 +93,22 @@ type session struct {
 	end context.CancelCauseFunc
 
 	versions versions
-	// room is for the bodies of its requests, answers for those of answers, and marks as in the proxy.
+	// room, answers and marks limit this run's bodies as those of [Proxy] limit the bodies of all.
 	room, answers, marks *semaphore.Weighted
 	notices              *notices
 
 	mu      sync.Mutex
 	ended   bool
-	refusal string                 // why writes are refused; empty while they are not
-	made    map[types.UID]struct{} // what its requests have created
+	refusal string                 // why writes are refused; empty if they are not
+	made    map[types.UID]struct{} // the objects that its requests have created
 	active  sync.WaitGroup
 }
 
-// errRunEnded is why a request of a run is cut off.
+// errRunEnded is the cause with which the requests of a run are cut off.
 var errRunEnded = errors.New("the run has ended")
 
-// enter begins a request, which calls s.active.Done at its end. It is false
-// if the run has ended.
+// enter begins a request, which has to call s.active.Done at its end. It returns
+// false if the run has ended.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +118,7 @@ func (s *session) enter() bool {
 	return !s.ended
 }
 
-// refusing is why writes of this run are refused, empty if they are not.
+// refusing returns why writes of this run are refused, empty if they are not.
 func (s *session) refusing() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +137,7 @@ func (s *session) close() {
 	s.drain()
 }
 
-// drain lets no further request in, and waits for the end of those in progress.
+// drain refuses new requests, and waits for those in progress to end.
 func (s *session) drain() {
 	s.mu.Lock()
 	s.ended = true
@@ -146,8 +145,8 @@ func (s *session) drain() {
 	s.active.Wait()
 }
 
-// sessions are the grants in use. A token is looked up by its digest, so that the
-// time of the look-up reveals nothing about the valid tokens.
+// sessions has the grants in use. A token is looked up by its digest, so that the
+// time of the lookup reveals nothing about the valid tokens.
 type sessions struct {
 	mu      sync.Mutex
 	byToken map[[sha256.Size]byte]*session
@@ -173,20 +172,20 @@ func newSession(g Grant) *session {
 // tokenBytes is the length of a token before it is encoded: 256 bits.
 const tokenBytes = 32
 
-// Access is a run's access to the proxy: a token, until it is revoked. Safe for
-// concurrent use.
+// Access is a run's access to the proxy: a token that is valid until it is revoked.
+// It is safe for concurrent use.
 type Access struct {
 	p       *Proxy
 	session *session
 	token   string
 }
 
-// Admit lets the holder of a new token in, or of that of g, as g says.
+// Admit gives access according to g to the holder of g.Token or, if it is empty, of a new token.
 func (p *Proxy) Admit(g Grant) *Access {
 	a := &Access{p: p, session: newSession(g), token: g.Token}
 	if a.token == "" {
 		secret := make([]byte, tokenBytes)
-		_, _ = rand.Read(secret) // which never fails: it ends the program instead
+		_, _ = rand.Read(secret) // it never fails: it ends the program instead
 		a.token = base64.RawURLEncoding.EncodeToString(secret)
 	}
 	if g.Secrets != nil {
@@ -198,7 +197,7 @@ func (p *Proxy) Admit(g Grant) *Access {
 	return a
 }
 
-// Token is what the run presents, with the server of its kubeconfig and the certificate that it trusts.
+// Token returns the run's token, and the server of its kubeconfig with the certificate that it trusts.
 func (a *Access) Token() (token, server string, ca []byte) { return a.token, a.p.URL(), a.p.ca }
 
 // Call makes a call for the run, as if the run had sent it; see [Calls].
@@ -220,8 +219,8 @@ func (a *Access) Call(ctx context.Context, name string, body []byte) error {
 // Refuse refuses all further writes of the run; clients get why as the reason.
 func (a *Access) Refuse(why string) { a.session.refuse(why) }
 
-// Revoke cuts off what is in progress, waits for its end, and lets no one in
-// with this token any more. It may be called more than once.
+// Revoke makes the token invalid, cuts off the requests in progress, and waits for
+// their end. It may be called more than once.
 func (a *Access) Revoke() {
 	a.p.sessions.mu.Lock()
 	delete(a.p.sessions.byToken, sha256.Sum256([]byte(a.token)))
@@ -229,8 +228,8 @@ func (a *Access) Revoke() {
 	a.session.close()
 }
 
-// Leave waits for what is in progress, which is cut off after patience, and lets no further request in: the run goes on at
-// another operator. Revoke is called after it.
+// Leave refuses new requests and waits for those in progress, which it cuts off after patience: the run goes on with another
+// operator. The caller has to call Revoke afterwards.
 func (a *Access) Leave(patience time.Duration) {
 	defer time.AfterFunc(patience, func() { a.session.end(errRunEnded) }).Stop()
 	a.session.drain()

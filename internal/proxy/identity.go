@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checkAddress refuses requests that were not meant for this server, above all
-// those by a host name that was pointed at the loopback address (DNS rebinding),
-// and paths that this server and another might read differently.
+// checkAddress refuses requests that were not meant for this server, above all those
+// that use a host name that was pointed at the loopback address (DNS rebinding), and
+// requests that are not for the Kubernetes API.
 func checkAddress(r *http.Request) *refusal {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -46,7 +46,7 @@ func checkPath(r *http.Request, forwarded bool) *refusal {
 	return nil
 }
 
-// session finds out who sends r. The second result refuses the request.
+// session returns the session of the client that sends r, or a refusal.
 func (p *Proxy) session(r *http.Request) (*session, *refusal) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
@@ -65,7 +65,7 @@ func (p *Proxy) session(r *http.Request) (*session, *refusal) {
 		"the API proxy wants the token of a run in progress: use the kubeconfig of the run (KUBECONFIG, K8S_AUTH_KUBECONFIG)")
 }
 
-// websocketBearer is the subprotocol in which a client in a browser, which cannot
+// websocketBearer begins the subprotocol in which a client in a browser, which cannot
 // set headers, presents a token.
 const websocketBearer = "base64url.bearer.authorization.k8s.io."
 
@@ -110,9 +110,9 @@ func stripIdentity(h http.Header) {
 	}
 }
 
-// anonymous is the session of a client that presents no token, where that is
-// allowed: ansible-operator's clients name in the user name the owner of the
-// objects that they create, and it is not checked.
+// anonymous returns the session of a client without a token, where that is allowed.
+// Like ansible-operator's clients, it names the owner of the objects that it creates
+// in its user name. That name is not checked.
 func (p *Proxy) anonymous(r *http.Request) *session {
 	p.opts.Metrics.AnonymousRequest()
 	user, _, _ := r.BasicAuth()

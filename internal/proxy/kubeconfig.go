@@ -7,9 +7,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig is the file with which a client presents the token. Its names are
-// ansible-operator's, and as there it has no default namespace. Its server is the
-// same for all runs, because clients cache discovery per server.
+// Kubeconfig returns the file with which a client presents the token. As in
+// ansible-operator, whose names it uses, it has no default namespace. Its server is
+// the same for all runs, because clients cache discovery per server.
 func (a *Access) Kubeconfig() ([]byte, error) {
 	const cluster, user = "proxy-server", "admin/proxy-server"
 	context := a.session.Owner.Namespace + "/" + cluster

@@ -21,9 +21,9 @@ func listen(ctx context.Context, port int) ([]net.Listener, error) {
 	return listeners, nil
 }
 
-// ListenLoopback opens port on both loopback addresses, first the IPv4 one, and on that alone on a
-// machine without IPv6: another process that had one of them would get the tokens of clients that
-// use the name localhost. Port 0 is any one that is free on both.
+// ListenLoopback opens port on both loopback addresses, first the IPv4 one; on a machine without
+// IPv6, only on that. Another process that had one of them would get the tokens of clients that use
+// the name localhost. Port 0 means any port that is free on both.
 func ListenLoopback(ctx context.Context, port int) ([]net.Listener, error) {
 	const tries = 10
 	for try := 1; ; try++ {
@@ -80,7 +80,7 @@ type eitherConn struct {
 	config *tls.Config
 
 	mu sync.Mutex
-	is net.Conn // nil until it is known
+	is net.Conn // the TLS or plain connection; nil before the first byte
 }
 
 // recordHandshake is the first byte of a TLS connection (RFC 8446, section 5.1).
@@ -108,14 +108,15 @@ func (c *eitherConn) Close() error {
 	return cmp.Or(c.decided(), c.Conn).Close()
 }
 
-// decided is what the connection is; nil before the first byte.
+// decided returns the TLS or plain connection; nil before the first byte.
 func (c *eitherConn) decided() net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.is
 }
 
-// decide is called by the connection's one reader.
+// decide reads the first byte and returns the TLS or plain connection. It is called by the
+// connection's only reader.
 func (c *eitherConn) decide() (net.Conn, error) {
 	if is := c.decided(); is != nil {
 		return is, nil
@@ -134,7 +135,7 @@ func (c *eitherConn) decide() (net.Conn, error) {
 	return is, nil
 }
 
-// prefixConn returns the bytes again that were read to look at them.
+// prefixConn first returns the bytes again that were already read from the connection.
 type prefixConn struct {
 	net.Conn
 	prefix []byte

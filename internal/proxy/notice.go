@@ -8,8 +8,8 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// notices bounds what the log has of requests that a run may repeat: ten lines of each kind, and
-// then one a minute.
+// notices bounds the log lines about requests that a run may repeat: ten lines of each kind, and
+// then one per minute.
 type notices struct{ unlooked, hidden, unread, kept rate.Sometimes }
 
 func newNotices() *notices {
@@ -17,7 +17,7 @@ func newNotices() *notices {
 	return &notices{unlooked: often(), hidden: often(), unread: often(), kept: often()}
 }
 
-// maxLogged is more than the path of any object has, in bytes.
+// maxLogged is more bytes than the path of any object has.
 const maxLogged = 1 << 10
 
 func (x *exchange) notice(often *rate.Sometimes, message, reason string) {

@@ -26,7 +26,7 @@ import (
 	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
-// Call is a kind of request to the API server that runs have to be permitted.
+// Call is a kind of request to the API server for which runs need permission.
 type Call struct {
 	Verb        string
 	Resource    schema.GroupVersionResource
@@ -36,7 +36,7 @@ type Call struct {
 	// Owner is the kind of the custom resource that the run is for; empty for a
 	// client without a token.
 	Owner schema.GroupKind
-	// Owned is true if the written object bears the owner's mark.
+	// Owned is true if the written object has the owner's mark.
 	Owned bool
 }
 
@@ -51,28 +51,30 @@ const (
 
 // Options says where requests go and what the proxy depends on.
 type Options struct {
-	// Config is the operator's way to the API server: everything that client-go
-	// supports, a path prefix and rotated credentials included.
+	// Config is the operator's configuration for the API server. It may use everything
+	// that client-go supports, including a path prefix and rotated credentials.
 	Config *rest.Config
-	// Port is that of the loopback addresses; 0 means any free one.
+	// Port is the port on the loopback addresses; 0 means any free one.
 	Port int
-	// JobNamespace is where runs have Jobs, whose Secrets, Pods and Jobs are out of reach; empty for nowhere.
+	// JobNamespace is the namespace of runs as Jobs; other runs cannot reach their Secrets, Pods and Jobs. Empty if there
+	// are no runs as Jobs.
 	JobNamespace string
-	// Election is the Lease of the operator's leader election, which runs must not write, nor those beside it of shards and replicas;
-	// empty for none.
+	// Election is the Lease of the operator's leader election. Runs must not write it, nor the Leases of shards and
+	// replicas, whose names begin with its name. Empty for none.
 	Election types.NamespacedName
-	// MayWrite returns nil as long as writes may be forwarded: while leadership is
-	// held. It is called for each write, right before the write is sent.
+	// MayWrite returns nil as long as writes may be forwarded: while this replica
+	// leads. It is called for each write, right before the write is sent. nil allows
+	// all writes.
 	MayWrite func() error
 	// Anonymous lets clients without a token in, with all of the operator's
 	// permissions. It returns the grant for the owner that such a client names.
 	// If it is nil, such clients are refused.
 	Anonymous func(Owner) Grant
 	Log       logr.Logger
-	// Metrics is nil to count nothing.
+	// Metrics counts requests; nil counts nothing.
 	Metrics *metrics.Recorder
-	// Record gets each request that the API server has answered, whatever the
-	// answer, and the requests that the proxy makes for it. It is called
+	// Record is called for each request that the API server has answered, whatever
+	// the answer, and for the requests that the proxy adds to it. It is called
 	// concurrently. nil records nothing.
 	Record func(Call)
 }
@@ -82,8 +84,8 @@ type Proxy struct {
 	opts Options
 	log  logr.Logger
 	base *url.URL
-	// direct carries requests; upgrades carries those that change the protocol,
-	// which HTTP/2 cannot.
+	// direct sends requests; upgrades sends those that change the protocol, which
+	// HTTP/2 does not support.
 	direct, upgrades http.RoundTripper
 	discovery        *discovery.Cache
 	infos            request.RequestInfoFactory
@@ -91,14 +93,14 @@ type Proxy struct {
 	ca               []byte
 	certificate      tls.Certificate
 	sessions         sessions
-	// all is open as long as the proxy serves.
+	// all is a session that is open as long as the proxy serves.
 	all *session
-	// kinds has the names of kinds that were looked up, by resource: they do
-	// not change.
+	// kinds maps resources to the names of kinds that were looked up: they do not
+	// change.
 	kinds   sync.Map
 	buffers *buffers
-	// room is for the bodies of requests of all, answers for those of answers, and marks for the answers to
-	// writes of objects that are marked after that.
+	// room limits the bytes of all requests' bodies, answers those of answers, and marks those of the answers to writes
+	// of objects that are marked afterwards.
 	room, answers, marks *semaphore.Weighted
 	// How long a client may take to send the header, and the body.
 	headerTimeout, bodyTimeout time.Duration
@@ -137,34 +139,34 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Discovery is the cache that the proxy answers discovery from.
+// Discovery returns the cache from which the proxy answers discovery.
 func (p *Proxy) Discovery() *discovery.Cache { return p.discovery }
 
-// URL is the server that the kubeconfigs of runs name. It is an address, not a
+// URL returns the server in the kubeconfigs of runs. It has an address, not a host
 // name: a name may lead to another server first.
 func (p *Proxy) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(portOf(p.listeners[0])))
 }
 
-// headerTimeout is how long a client may take to send its header, TLS handshake
-// included. It is generous, because a thousand clients that connect at once are
+// headerTimeout is how long a client may take to send its header, including the TLS
+// handshake. It is generous, because a thousand clients that connect at once are
 // slow on a busy machine.
 const headerTimeout = 30 * time.Second
 
-// maxHeaderBytes is as much as the longest selectors need.
+// maxHeaderBytes suffices for the longest selectors.
 const maxHeaderBytes = 256 << 10
 
-// server has the bounds of all clients.
+// server returns a server with the limits for all clients.
 func (p *Proxy) server(handler http.Handler, certificate tls.Certificate) *http.Server {
 	var protocols http.Protocols
-	protocols.SetHTTP1(true) // a request has a connection of its own, which can be cut, and is counted
+	protocols.SetHTTP1(true) // each request has its own connection, which can be cut, and counts
 	return &http.Server{
 		Handler:           handler,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: p.headerTimeout,
 		IdleTimeout:       2 * time.Minute, // longer than the pauses within a run
 		MaxHeaderBytes:    maxHeaderBytes,
-		// No request is answered without a token, OPTIONS * neither.
+		// No request is answered without a token, not even OPTIONS *.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     p.errorLog(),
 		TLSConfig: &tls.Config{
@@ -178,8 +180,8 @@ func (p *Proxy) server(handler http.Handler, certificate tls.Certificate) *http.
 	}
 }
 
-// Start serves until ctx ends, and returns when no request is served any more. ctx
-// must outlive the runs, which need the API server to their end.
+// Start serves until ctx ends, and returns when all requests have ended. ctx must
+// outlive the runs, which need the API server until their end.
 func (p *Proxy) Start(ctx context.Context) error {
 	server := p.server(p, p.certificate)
 	var wg sync.WaitGroup
@@ -197,7 +199,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	_ = server.Close() // which closes the listeners too
+	_ = server.Close() // it closes the listeners, too
 	wg.Wait()
 	p.all.close() // requests that net/http does not wait for, and upgraded connections, which it no longer knows
 	return err
@@ -206,7 +208,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// kindOf is the name of a resource's kind; empty if it is not known.
+// kindOf returns the name of a resource's kind; empty if it is not known.
 func (p *Proxy) kindOf(ctx context.Context, gvr schema.GroupVersionResource) string {
 	if kind, ok := p.kinds.Load(gvr); ok {
 		return kind.(string)

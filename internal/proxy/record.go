@@ -2,8 +2,8 @@ package proxy
 
 import "net/http"
 
-// tellWritten tells of the write. children are the objects that the API server has stored, as far
-// as they were read.
+// tellWritten passes the write to Written of the grant. children are the objects that the API
+// server has stored, as far as they could be read from the answer.
 func (x *exchange) tellWritten(children []Child) {
 	if x.s.Written == nil || x.call || !x.info.IsResourceRequest {
 		return
@@ -25,10 +25,10 @@ func (x *exchange) record() {
 	verbs := []string{x.info.Verb}
 	switch {
 	case isConnection(x.info, "exec", "attach", "portforward") && x.info.Verb != "create":
-		// Newer API servers want that for the upgrade of a GET too.
+		// Newer API servers require create for the upgrade of a GET, too.
 		verbs = append(verbs, "create")
 	case x.code == http.StatusCreated && x.info.Verb != "create":
-		verbs = append(verbs, "create") // by an apply or a PUT
+		verbs = append(verbs, "create") // an apply or a PUT has created the object
 	}
 	if x.markAfter && x.info.Verb != "patch" {
 		verbs = append(verbs, "patch")

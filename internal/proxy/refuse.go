@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refusal is a request that the proxy does not forward. It answers in the API
-// server's terms, so that clients show the message.
+// refusal is the error for a request that the proxy does not forward. It is answered
+// in the API server's format, so that clients show the message.
 type refusal struct {
 	code    int
 	reason  metav1.StatusReason
@@ -36,7 +36,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 	if err != nil {
 		body = []byte(r.message)
 	}
-	body = append(body, '\n') // as the API server ends its own
+	body = append(body, '\n') // as in answers of the API server
 	w.Header().Set("Content-Type", "application/json")
 	if r.code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")

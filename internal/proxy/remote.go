@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// drain is how long requests in progress may take once ServeRemote is to end.
+// drain is how long requests in progress may still take when ServeRemote has to end.
 const drain = 5 * time.Second
 
-// Other Pods can connect that have no token: what they send before they are refused takes some forty times its size in memory, as names
-// of header lines. A Pod of a run gives each up in half of the time.
+// Limits for clients in other Pods. Pods without a token can connect, too; what they send before they are refused can
+// take some forty times its size in memory, as names of header lines. A Pod of a run gives an attempt up in half of
+// remoteHeaderTimeout.
 const (
 	remoteHeaderTimeout = 10 * time.Second
 	remoteHeaderBytes   = 32 << 10
@@ -30,9 +31,9 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 		token, ok := bearer(r.Header)
 		below := strings.HasPrefix(r.URL.Path, root)
 		if !below && p.sessions.find(token) == nil {
-			w.Header().Set("Connection", "close") // or it would take one of those that there may be
+			w.Header().Set("Connection", "close") // else a client without access would keep a connection, whose number is limited
 		}
-		if below || !ok { // a body that was announced and does not come is not waited for without end
+		if below || !ok { // do not wait forever for a body that was announced and does not come
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
 		}
 		if below {
@@ -47,13 +48,14 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 	})
 }
 
-// remoteKey is that of the handler that refuses tokens which are not known, in the context of a request of a run in another Pod.
+// remoteKey is the key, in the context of a request of a run in another Pod, of the handler that answers requests with
+// unknown tokens.
 type remoteKey struct{}
 
 func isRemote(r *http.Request) bool { return r.Context().Value(remoteKey{}) != nil }
 
-// ServeRemote serves runs in other Pods until ctx ends: the requests below root by handler, all
-// others as the loopback addresses do, but with TLS and with the token of a run only: those with another token by handler, too. It closes
+// ServeRemote serves runs in other Pods until ctx ends. handler serves the requests below root, and those with an unknown
+// token. All others are served as on the loopback addresses, but only with TLS and the token of a run. ServeRemote closes
 // listener. It has to end before the context of [Proxy.Start] does.
 func (p *Proxy) ServeRemote(ctx context.Context, listener net.Listener, certificate tls.Certificate, root string, handler http.Handler) error {
 	server := p.server(p.remote(root, handler), certificate)

@@ -18,15 +18,15 @@ import (
 // tokens that it asks for, before the run has the answer. Its methods are called
 // concurrently.
 type Secrets interface {
-	// Add returns soon when ctx ends, at the end of the run: the end of the run
-	// waits for it.
+	// Add adds values. ctx ends with the run; Add must return soon then, because
+	// the end of the run waits for it.
 	Add(ctx context.Context, values ...string)
 	// Withhold is called if a Secret passes whose values cannot be read.
 	Withhold()
 }
 
-// maxSecrets is how much of an answer about Secrets is read before it is passed
-// on, and the size of the largest event of a watch.
+// maxSecrets is how many bytes of an answer about Secrets are read before it is
+// passed on, and the size of the largest event of a watch.
 const maxSecrets = 16 << 20
 
 // tellsSecrets reports whether values of Secrets, or a token, may be in the
@@ -45,8 +45,7 @@ func (x *exchange) secretsIn(contentType string, body []byte) ([]string, error) 
 	return objectbody.SecretValues(mediaType(contentType), body)
 }
 
-// mediaType is what a Content-Type says without its parameters; no header means
-// JSON.
+// mediaType returns a Content-Type without its parameters; an empty one means JSON.
 func mediaType(contentType string) string {
 	if contentType == "" {
 		return runtime.ContentTypeJSON
@@ -69,7 +68,7 @@ func (x *exchange) writtenSecrets(contentType string, body []byte) error {
 }
 
 // readSecrets passes the values in the answer to [Secrets]. It fails if the run
-// has ended meanwhile: then [Secrets] may not have them, and the answer must not
+// has ended meanwhile: then [Secrets] may lack the values, and the answer must not
 // be passed on.
 func (x *exchange) readSecrets(resp *http.Response) error {
 	if !x.tellsSecrets() {
@@ -178,7 +177,7 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 		w.frame = slices.Delete(w.frame, 0, end+1)
 	}
 	if w.hold.shrink(int64(len(w.frame))); len(w.frame) == 0 {
-		w.frame = nil // it may have been large
+		w.frame = nil // release the memory of a large event
 	}
 	if len(w.frame) > maxSecrets {
 		w.lose("an event is larger than 16 MiB")

@@ -29,8 +29,8 @@ func (p *Proxy) connect(config *rest.Config) error {
 	config.UserAgent = ""            // each client sends its own; the API server names the field manager after it
 	config.DisableCompression = true // nothing is unpacked for a client that did not ask for compression
 	if config.Dial == nil {
-		// With neither this nor anything about TLS, client-go takes net/http's
-		// shared transport, which does not know of the settings above.
+		// Without Dial and TLS settings, client-go uses net/http's shared
+		// transport, which ignores the settings above.
 		config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
 	var err error
@@ -47,10 +47,10 @@ func (p *Proxy) connect(config *rest.Config) error {
 	return nil
 }
 
-// dialTimeout is client-go's own.
+// dialTimeout is the timeout that client-go uses.
 const dialTimeout = 30 * time.Second
 
-// errorLog takes net/http's messages about broken connections.
+// errorLog returns a logger for net/http's messages about broken connections.
 func (p *Proxy) errorLog() *stdlog.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(p.log.V(1)), slog.LevelInfo)
 }
@@ -63,16 +63,16 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	rp := &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged: the API server decides what it can read
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged, even if it is invalid: the API server decides
 			pr.SetURL(x.p.base)
 			stripIdentity(pr.Out.Header)
-			pr.Out.Trailer = nil // may say who the client is, too
+			pr.Out.Trailer = nil // it may contain the client's identity, too
 			if x.readsAnswer() {
 				pr.Out.Header.Del("Accept-Encoding")
 			}
 		},
 		Transport:      transport,
-		FlushInterval:  -1, // a watch event, a line of a log: at once
+		FlushInterval:  -1, // pass on watch events and log lines at once
 		BufferPool:     x.p.buffers,
 		ErrorLog:       x.p.errorLog(),
 		ModifyResponse: x.observe,
@@ -80,7 +80,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() {
 		if x.tunnel != nil {
-			_ = x.tunnel.Close() // ReverseProxy does not wait for that, and the end of a run does
+			_ = x.tunnel.Close() // ReverseProxy does not wait for its end, but the end of a run has to
 		}
 	}()
 	rp.ServeHTTP(heldWriter{w, x}, r)
@@ -91,13 +91,13 @@ func isUpgrade(h http.Header) bool {
 	return h.Get("Upgrade") != "" && strings.Contains(strings.ToLower(strings.Join(h.Values("Connection"), ",")), "upgrade")
 }
 
-// unanswered is called if the API server does not answer, and for an answer
-// of which nothing can be passed on.
+// unanswered is called if the API server does not answer, or its answer cannot be
+// passed on.
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	x.expectAbsent()
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
+		panic(http.ErrAbortHandler) // a return would answer 200 to a client that is still there
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		x.cut(refused)
@@ -107,15 +107,15 @@ func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error)
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
 }
 
-// partialMetadata asks for an object's metadata only, and accepts the whole
-// object from a server that does not know that form.
+// partialMetadata is an Accept header that asks for an object's metadata only, and
+// accepts the whole object from a server that does not support that.
 const partialMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 // errUnreadable is the error for an object that can never be read.
 var errUnreadable = errors.New("the API server does not let the operator read it")
 
-// stored reads the metadata of the object that a request is about; nil if
-// there is none.
+// stored reads the metadata of the object that a request is about; it returns nil if
+// the object does not exist.
 func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectbody.Meta, error) {
 	path := strings.TrimSuffix(info.Path, "/")
 	status, body, err := p.call(ctx, http.MethodGet, path, nil, http.Header{"Accept": {partialMetadata}})
@@ -138,8 +138,8 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	return &meta, nil
 }
 
-// While the API server answers that it is too busy, which clients try again, so does the proxy: busyTries
-// times, after the pause that the answer asks for, of at most busyPause.
+// If the API server answers that it is too busy, the proxy repeats the request, as clients do: it makes
+// busyTries attempts, with the pauses that the answers ask for, but at most busyPause.
 const (
 	busyTries = 5
 	busyPause = 5 * time.Second

@@ -26,11 +26,11 @@ import (
 const maxBody = 3 << 20
 
 // bodyTimeout is how long a client may take to send a body of that size, to wait for room for it, and
-// to read on in an answer that takes room.
+// between two reads of an answer that takes room.
 const bodyTimeout = 30 * time.Second
 
-// The marks of an owner that is no legal owner reference: ansible-operator's
-// annotations.
+// The owner annotations, which mark an owner that cannot be an owner reference; they
+// are ansible-operator's.
 const (
 	annotationOwner     = "operator-sdk/primary-resource"
 	annotationOwnerType = "operator-sdk/primary-resource-type"
@@ -49,13 +49,13 @@ const (
 	policyKeep       = "keep"
 )
 
-// Outlives reports whether these annotations of an object say that it stays when its owner goes.
+// Outlives reports whether the annotations of an object say that it stays when its owner is deleted.
 func Outlives(annotations map[string]string) bool {
 	return strings.EqualFold(strings.TrimSpace(annotations[annotationPolicy]), policyKeep)
 }
 
-// prepare makes a write ready to be sent: it puts the owner's mark on the object
-// where that is due.
+// prepare makes a write ready to be sent: among other things it puts the owner's
+// mark on the object if necessary.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err := x.checkable(r); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if strings.HasPrefix(x.info.Verb, "delete") && len(body) > 0 {
-		x.dryRun = deletesNothing(body) // the API server does not look at the query then
+		x.dryRun = deletesNothing(body) // with a body, the API server ignores the query
 	}
 	x.dryRun = x.dryRun || x.evicts() && evictsNothing(body)
 	if x.s.CheckMode {
@@ -91,7 +91,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	x.readStored(r.Context())
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
-	r.GetBody = func() (io.ReadCloser, error) { // of a request that the API server has not looked at, for another connection
+	r.GetBody = func() (io.ReadCloser, error) { // for another attempt, if the API server has not processed the request
 		return io.NopCloser(bytes.NewReader(body)), x.fence()
 	}
 	if len(body) == 0 {
@@ -100,14 +100,14 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	return x.fence() // last, because the steps above take time
 }
 
-// uploads reports whether the body is a stream, or larger than any object, for a subresource that takes such: the source of an
-// OpenShift build (instantiatebinary), for instance. It is passed on as it comes.
+// uploads reports whether the body is a stream, or larger than any object, and the subresource may accept that, such as
+// the source of an OpenShift build (instantiatebinary). It is passed on as it arrives.
 func (x *exchange) uploads(r *http.Request) bool {
 	return !slices.Contains([]string{"", "status", "scale"}, x.info.Subresource) && (r.ContentLength < 0 || r.ContentLength > maxBody) && !x.s.CheckMode && !x.evicts() && !x.tellsSecrets()
 }
 
-// readStored looks at what is there before a write, where no one has yet: without the version a write that changes
-// nothing counts as one, and the answer to an eviction does not say what it has deleted.
+// readStored reads the stored object before a write, unless that was done already: without its version, a write that changes
+// nothing would count as a change, and the answer to an eviction does not say which Pod it has deleted.
 func (x *exchange) readStored(ctx context.Context) {
 	changes := x.info.Verb == "update" || x.info.Verb == "patch" || x.evicts()
 	evicts := x.evicts() && x.s.Tracker != nil && !x.dryRun
@@ -120,7 +120,7 @@ func (x *exchange) readStored(ctx context.Context) {
 	}
 }
 
-// whole is the request for the object itself, where the exchange is about a subresource.
+// whole returns the request for the object itself, even if the exchange is about a subresource.
 func (x *exchange) whole() *request.RequestInfo {
 	info := *x.info
 	if info.Subresource != "" {
@@ -129,11 +129,11 @@ func (x *exchange) whole() *request.RequestInfo {
 	return &info
 }
 
-// heldBody takes the body of a write in, as soon as there is room for it.
+// heldBody reads the body of a write, as soon as there is room for it.
 func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	size := r.ContentLength
 	if size < 0 || size > maxBody {
-		size = maxBody // not known, or too large and read as far
+		size = maxBody // the size is not known, or too large and the body is read only up to this
 	}
 	h := x.holdRequest()
 	if err := x.await(r.Context(), h, size); err != nil {
@@ -147,7 +147,7 @@ func (x *exchange) heldBody(w http.ResponseWriter, r *http.Request) ([]byte, err
 	return body, err
 }
 
-// await waits for room for size bytes. The error is a refusal after a while.
+// await waits for room for size bytes. After bodyTimeout, it returns a refusal.
 func (x *exchange) await(ctx context.Context, h *hold, size int64) error {
 	patience, cancel := context.WithTimeout(ctx, x.p.bodyTimeout)
 	defer cancel()
@@ -162,7 +162,7 @@ func (x *exchange) await(ctx context.Context, h *hold, size int64) error {
 	return nil
 }
 
-// readBody takes the whole body in; tooLarge is the answer to one with more bytes than limit.
+// readBody reads the whole body; tooLarge is the answer to a body with more bytes than limit.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration, tooLarge string) ([]byte, error) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(timeout))
@@ -172,18 +172,18 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.
 	} else if err != nil {
 		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "read the request's body: "+err.Error())
 	}
-	_ = control.SetReadDeadline(time.Time{}) // after an error it stays: net/http reads on before it answers
+	_ = control.SetReadDeadline(time.Time{}) // after an error the deadline stays: net/http reads on before it answers
 	return body, nil
 }
 
-// deletesNothing reports whether a body of DeleteOptions asks for a dry run. One that
-// cannot be read counts as one: at worst, another run follows the deletion.
+// deletesNothing reports whether a body of DeleteOptions asks for a dry run. A body that
+// cannot be read counts as a dry run: at worst, another run follows the deletion.
 func deletesNothing(body []byte) bool {
 	options, err := deleteOptions(body)
 	return err != nil || len(options.DryRun) > 0
 }
 
-// evicts reports whether a request deletes a Pod where its disruption budgets allow that.
+// evicts reports whether a request is an eviction, which deletes a Pod if its disruption budgets allow that.
 func (x *exchange) evicts() bool {
 	return x.info.APIGroup == "" && x.info.Resource == "pods" && x.info.Subresource == "eviction" && x.info.Verb == "create"
 }
@@ -195,16 +195,15 @@ func evictsNothing(body []byte) bool {
 	return err != nil || eviction.DeleteOptions != nil && len(eviction.DeleteOptions.DryRun) > 0
 }
 
-// ownable reports whether the request writes an object that can belong to
-// an owner: reviews and the like are answered and never stored, and refuse to
-// have metadata.
+// ownable reports whether the request writes an object that can have an owner:
+// reviews and the like are never stored, and do not accept metadata.
 func (x *exchange) ownable(r *http.Request) bool {
 	if x.info.Subresource != "" || !slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) {
 		return false
 	}
 	res, err := x.p.discovery.Lookup(r.Context(), x.gvr())
 	if err != nil {
-		// A failed look-up does not keep a run from creating objects, and an
+		// A failed lookup does not keep a run from creating objects, and an
 		// unknown kind may be new.
 		x.absent = errors.Is(err, discovery.ErrNotFound)
 		return x.info.APIGroup != "authentication.k8s.io" && x.info.APIGroup != "authorization.k8s.io"
@@ -212,14 +211,14 @@ func (x *exchange) ownable(r *http.Request) bool {
 	return !slices.ContainsFunc([]string{"get", "list", "watch"}, func(verb string) bool { return !slices.Contains(res.Verbs, verb) })
 }
 
-// own puts the owner's mark into body if the written object must have it. Only an
-// object in JSON can be given one; after every other write the mark is added by a
-// request of its own. A body that the API server cannot read either is forwarded
-// as it is: the API server reports best what is wrong with it.
+// own puts the owner's mark into body if the written object must have it. That is
+// possible only for an object in JSON; after every other write, a separate request
+// adds the mark. An invalid body is forwarded unchanged: the API server reports best
+// what is wrong with it.
 func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	contentType := mediaType(r.Header.Get("Content-Type"))
 	apply := contentType == string(types.ApplyYAMLPatchType) || contentType == string(types.ApplyCBORPatchType)
-	// Clients send JSON in an apply, too, which is YAML.
+	// The body of an apply is YAML, but clients send JSON in it, too.
 	isObject := contentType == runtime.ContentTypeJSON || contentType == string(types.ApplyYAMLPatchType)
 	var meta objectbody.Meta
 	if isObject {
@@ -235,7 +234,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	x.outlives = Outlives(meta.Annotations)
 	due, err := x.due(r.Context(), replaces, apply)
 	if err != nil && replaces && !errors.Is(err, errUnreadable) {
-		// Later there is: until then the write could take the mark away.
+		// The client can try again later; now, the write could remove the mark.
 		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the owner of the object cannot be looked up: "+err.Error())
 	}
 	if err != nil {
@@ -261,8 +260,8 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	return body, x.await(r.Context(), x.markHold, maxBody)
 }
 
-// expect tells the tracker what is written. A kind that the API server does not have is not
-// watched before it has accepted the write: a run can name any number of them.
+// expect tells the tracker what is written. If the API server does not have the kind, that waits until
+// it has accepted the write: a run can name any number of such kinds, and the tracker watches each.
 func (x *exchange) expect(c Child) {
 	if x.absent {
 		x.expected = &c
@@ -271,20 +270,20 @@ func (x *exchange) expect(c Child) {
 	x.s.Tracker.Expect(c)
 }
 
-// expectAbsent tells the tracker of a kind that it was not told of, once the write is accepted, or
-// may have been.
+// expectAbsent tells the tracker what expect has put off, once the write was accepted or may have been.
 func (x *exchange) expectAbsent() {
 	if x.expected != nil {
 		x.s.Tracker.Expect(*x.expected)
 	}
 }
 
-// due decides whether the written object must be given the mark. It notes what is
-// known about the object after the write.
+// due decides whether the mark must be added to the written object. It sets the
+// fields of x that describe the object after the write.
 //
-// A write that replaces has a whole object in its body, or all fields that its
-// manager has applied. It creates a missing object. It removes the mark from an
-// existing object, unless the body has the mark too. An apply leaves the annotations of other managers.
+// A write with replaces has a whole object in its body or, if it is an apply, all
+// fields of its manager. It creates a missing object. It removes the mark from an
+// existing object, unless the body has the mark, too. An apply keeps the annotations
+// of other managers.
 func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) {
 	if x.info.Verb == "create" {
 		x.marked, x.created, x.noted = true, true, true
@@ -312,8 +311,8 @@ func (x *exchange) due(ctx context.Context, replaces, apply bool) (bool, error) 
 	return false, nil
 }
 
-// ours reports whether an object bears the owner's mark, either of the two: one that is to outlive its owner from now on has the
-// reference still.
+// ours reports whether an object has the owner's mark, as a reference or as annotations: an object that is to outlive its
+// owner from now on may still have the reference.
 func (x *exchange) ours(m objectbody.Meta) bool {
 	return objectbody.Mark{Reference: &metav1.OwnerReference{UID: x.s.Owner.UID}}.In(m) || AnnotatedBy(m.Annotations, x.s.Owner)
 }
@@ -335,9 +334,9 @@ func unowned(m objectbody.Meta) bool {
 	return len(m.OwnerReferences) == 0 && !annotated && m.Annotations[annotationOwned] != ownedByNobody
 }
 
-// mark is the owner mark for the written object. An owner reference is legal
-// within a namespace and to a cluster-scoped owner; with any other, garbage
-// collection deletes the object.
+// mark returns the owner mark for the written object. An owner reference is legal
+// within a namespace and to a cluster-scoped owner; with any other reference,
+// garbage collection would delete the object.
 func (x *exchange) mark() objectbody.Mark {
 	owner := x.s.Owner
 	if (owner.Namespace == "" || owner.Namespace == x.namespace()) && !x.outlives {
@@ -348,8 +347,7 @@ func (x *exchange) mark() objectbody.Mark {
 	return objectbody.Mark{Annotations: annotations(owner)}
 }
 
-// annotations are ansible-operator's mark of an owner that is no legal owner
-// reference.
+// annotations returns the owner annotations for an owner.
 func annotations(owner Owner) map[string]string {
 	name := owner.Name
 	if owner.Namespace != "" {
@@ -358,16 +356,15 @@ func annotations(owner Owner) map[string]string {
 	return map[string]string{annotationOwner: name, annotationOwnerType: owner.GVK.GroupKind().String()}
 }
 
-// AnnotatedBy reports whether these annotations of an object say that it is
-// owner's.
+// AnnotatedBy reports whether the annotations of an object name owner as its owner.
 func AnnotatedBy(found map[string]string, owner Owner) bool {
 	return objectbody.Mark{Annotations: annotations(owner)}.In(objectbody.Meta{Annotations: found})
 }
 
-// namespace is the namespace of the written object, from the URL.
+// namespace returns the namespace of the written object, from the URL.
 func (x *exchange) namespace() string { return namespaceOf(x.info) }
 
-// namespaceOf is the namespace of the object that a request is about. A Namespace
+// namespaceOf returns the namespace of the object that a request is about. A Namespace
 // object is in no namespace, although its URL looks as if it were in itself.
 func namespaceOf(info *request.RequestInfo) string {
 	if info.APIGroup == "" && info.Resource == "namespaces" {

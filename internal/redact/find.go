@@ -10,23 +10,24 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// reading says which escapes are undone. The same text may mean several things,
+// reading says which escapes are decoded. The same text may have several meanings,
 // and is searched in each reading.
 type reading uint8
 
 const (
 	asIs reading = iota
-	// escapes undoes %XX, \xXX, \uXXXX and \UXXXXXXXX. \xXX is a byte, as to C, a
-	// shell and Python's bytes.
+	// escapes decodes %XX, \xXX, \uXXXX and \UXXXXXXXX. \xXX is a byte, as in C,
+	// shells and Python's bytes.
 	escapes
-	// characters is the same, but \xXX is the character of that number, as to
+	// characters is the same, but \xXX is the character with that number, as in
 	// YAML, JavaScript and Python's text.
 	characters
-	// octal is escapes, and \NNN with three octal digits is a byte, as to a shell.
+	// octal is the same as escapes, but \NNN with three octal digits is a byte, as in
+	// shells.
 	octal
 )
 
-// readings are the readings in which text is searched.
+// readings returns the readings in which text is searched.
 func readings(text string) []reading {
 	found := []reading{asIs}
 	if !strings.ContainsAny(text, `%\`) {
@@ -54,11 +55,11 @@ func readings(text string) []reading {
 
 func isOctal(c byte) bool { return c >= '0' && c <= '7' }
 
-// normal is text as it is searched: without what Ansible, a terminal or an encoder
-// puts between the characters of a value. It drops blanks and line breaks (long
-// lines are wrapped, base64 most of all), escape sequences (colours), other
-// control characters, and backslashes (of JSON, of Python, and of both on top of
-// each other), and takes the two alphabets of base64 for one.
+// normal returns text in the form in which it is searched: without what Ansible, a
+// terminal or an encoder puts between the characters of a value. It drops blanks and
+// line breaks (long lines are wrapped, above all base64), escape sequences (colours),
+// other control characters, and backslashes (of JSON, of Python, and of both on top
+// of each other), and treats the two alphabets of base64 as one.
 func normal(s string, as reading) []byte {
 	text := make([]byte, len(s))
 	n := 0
@@ -76,8 +77,8 @@ func normal(s string, as reading) []byte {
 	return text[:n]
 }
 
-// plain is the byte that [normal] keeps for a byte; 0 if that depends on the next
-// bytes, or if it keeps none.
+// plain maps each byte to the byte that [normal] keeps for it; to 0 if that depends on
+// the next bytes, or if it keeps none.
 var plain = func() (table [256]byte) { //nolint:gochecknoglobals // a table that is never changed
 	for b := range len(table) {
 		switch {
@@ -123,8 +124,8 @@ func odd(s string, as reading) (char string, size int) {
 	return string(kept), size
 }
 
-// places returns where the bytes of normal(text, as) at these places, which are in
-// order, come from in text.
+// places returns the parts of text from which the bytes of normal(text, as) at the
+// wanted positions come. The positions are in order.
 func places(text string, as reading, wanted []int) []span {
 	found := make([]span, 0, len(wanted))
 	for i, n := 0, 0; i < len(text) && len(found) < len(wanted); {
@@ -143,13 +144,12 @@ func places(text string, as reading, wanted []int) []span {
 	return found
 }
 
-// maxEscape is the length of the longest escape that counts as one: two of
-// \uXXXX.
+// maxEscape is the length of the longest escape: a surrogate pair of two \uXXXX.
 const maxEscape = 12
 
-// unescaped is the text of the escape with which s begins, and the escape's
-// length; 0 if there is none. It is an escape even if the backslash is escaped
-// itself, any number of times: JSON within JSON.
+// unescaped returns the text of the escape with which s begins, and the escape's
+// length; 0 if there is none. It counts as an escape even if the backslash is escaped
+// itself, any number of times, as in JSON within JSON.
 func unescaped(s string, as reading) (string, int) {
 	if s[0] == '%' {
 		if b, ok := hex(s[1:], 2); ok {
@@ -192,7 +192,7 @@ func unescaped(s string, as reading) (string, int) {
 	return "", 0
 }
 
-// hex reads this many digits.
+// hex reads a number with this many hexadecimal digits.
 func hex(s string, digits int) (rune, bool) {
 	if len(s) < digits {
 		return 0, false
@@ -208,14 +208,14 @@ type span struct{ from, to int }
 type edges struct {
 	// start: it may begin in the middle of a value.
 	start bool
-	// end: it may end in one.
+	// end: it may end in the middle of a value.
 	end bool
-	// more: more text follows later, so that even the shortest beginning counts.
+	// more: more text follows later, so even the shortest beginning of a value counts.
 	more bool
 }
 
-// find returns where values are in text, and where a value may begin that continues
-// after the end of the text: len(text) if none does. The caller holds m.mu.
+// find returns the places of values in text. open is where a value may begin that
+// continues after the end of the text; len(text) if there is none. The caller holds m.mu.
 func (m *Masker) find(text string, missing edges) (spans []span, open int) {
 	open = len(text)
 	for _, as := range readings(text) {
@@ -239,7 +239,7 @@ func (m *Masker) find(text string, missing edges) (spans []span, open int) {
 	return spans, open
 }
 
-// search is find for text as [normal] leaves it. The spans are in order, and do not
+// search is find for text in the form of [normal]. The spans are in order, and do not
 // overlap.
 func (l *lookup) search(missing edges) (spans []span, open int) {
 	open = len(l.text)
@@ -249,9 +249,9 @@ func (l *lookup) search(missing edges) (spans []span, open int) {
 		}
 	}
 	if missing.more && len(l.text) > 0 {
-		open = max(0, len(l.text)-window+1) // too little to be told from anything
+		open = max(0, len(l.text)-window+1) // fewer bytes than window cannot be looked up
 	}
-	covered := 0 // by what was found already
+	covered := 0 // the end of the values found so far
 	for i := l.next(0); i+window <= len(l.text); i = l.next(i + 1) {
 		length, inner, goesOn := l.at(i, max(0, covered-i))
 		if goesOn && missing.end {
@@ -274,7 +274,7 @@ func (l *lookup) search(missing edges) (spans []span, open int) {
 	return spans, open
 }
 
-// widened extends a match to the base64 characters next to it, which hold bits of
+// widened extends a match to the base64 characters next to it, which contain bits of
 // the value.
 func widened(text []byte, from, to int) (int, int) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="

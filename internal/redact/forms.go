@@ -10,13 +10,13 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxParts bounds the parts of one value: a few more than are searched for.
+// maxParts bounds the parts of one value: it is a few more than are searched for.
 const maxParts = maxValues + 16
 
-// parts are the values within a value that may be printed alone: the value, its
-// lines (a key in PEM), what its lines assign (an env file, an INI file), the texts of YAML and
-// JSON (a kubeconfig, a Docker configuration), and the passwords of URLs. If there
-// are more than maxParts, the list is incomplete.
+// parts returns the parts of a value that may be printed alone: the value itself, its
+// lines (a key in PEM), what its lines assign (an env file, an INI file), the texts in
+// YAML and JSON (a kubeconfig, a Docker configuration), and the passwords in URLs. If
+// there are more than maxParts, the list is incomplete.
 func parts(value string) []string {
 	found := lines([]string{value}, value)
 	more := leaves(passwords(nil, value), value, 0)
@@ -41,7 +41,7 @@ func lines(found []string, text string) []string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
 		if strings.HasPrefix(line, "-----") {
-			continue // where a key in PEM begins and ends
+			continue // the first or last line of a key in PEM
 		}
 		if line != text {
 			found = append(found, line)
@@ -54,8 +54,8 @@ func lines(found []string, text string) []string {
 	return found
 }
 
-// assigned is the value of "key: value" and "key = value", without quotes, also without what may
-// be a comment.
+// assigned returns the value in "key: value" or "key = value", without quotes, and also the value
+// without a possible comment; nil if line assigns nothing.
 func assigned(line string) []string {
 	for _, sign := range []string{": ", "="} {
 		key, value, ok := strings.Cut(line, sign)
@@ -78,14 +78,14 @@ func unquoted(value string) string {
 	return strings.Trim(strings.TrimSuffix(strings.TrimSpace(value), ","), `"'`)
 }
 
-// maxYAML bounds what is read as YAML, and maxNested the texts of JSON within each other.
+// maxYAML bounds the bytes that are read as YAML, and maxNested how deep JSON texts in JSON texts are read.
 const (
 	maxYAML   = 256 << 10
 	maxNested = 3
 )
 
-// leaves appends the texts of documents of JSON or YAML. Within a text of a document it looks
-// for JSON only: more would be a guess.
+// leaves appends the texts in JSON or YAML documents. Within such a text it looks only for JSON:
+// everything else would be a guess.
 func leaves(found []string, text string, depth int) []string {
 	text = strings.TrimSpace(text)
 	switch {
@@ -129,7 +129,7 @@ func ofTree(found []string, tree any, depth int) []string {
 		return leaf(found, t, depth)
 	case json.Number:
 		if len(t) < minValue {
-			return found // it would not be looked for, and there may be many
+			return found // it is too short to be masked, and there may be many
 		}
 		return append(found, t.String())
 	case []any:
@@ -144,7 +144,8 @@ func ofTree(found []string, tree any, depth int) []string {
 	return found
 }
 
-// ofYAML takes nodes, which have texts as they stand, and aliases that nothing follows.
+// ofYAML appends the texts in YAML documents. It decodes to nodes, which keep scalars as they
+// are written, and aliases unexpanded.
 func ofYAML(found []string, text string, depth int) []string {
 	if len(text) > maxYAML {
 		return found
@@ -192,7 +193,7 @@ func passwords(found []string, text string) []string {
 	}
 	if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.User != nil {
 		if password, ok := u.User.Password(); ok {
-			found = append(found, password) // which may have an @
+			found = append(found, password) // unlike a match, it may contain an @
 		}
 	}
 	return found
@@ -205,15 +206,15 @@ const large = 16 << 10
 // pattern is one form of one value.
 type pattern struct {
 	text string
-	// base64 is true for the inner part of an encoded value: the characters
-	// next to it hold bits of the value, too.
+	// base64 is true for the inner part of an encoded value: the characters next
+	// to it contain bits of the value, too.
 	base64 bool
 }
 
-// forms are the patterns of a value: as it is, with the escapes of JSON and
-// Python, quoted for a shell and in YAML, with + for blanks as in a query, and
-// in base64, alone or as part of something that is encoded as a whole. \u escapes
-// and those of paths need none: [normal] undoes them in the text.
+// forms returns the patterns of a value: unchanged, with the escapes of JSON and
+// Python, quoted for a shell and in YAML, with + for blanks as in a query, and in
+// base64, alone or as part of a longer encoded text. \u escapes and those of paths
+// need no pattern: [normal] decodes them in the text.
 func forms(value string) []pattern {
 	trimmed := strings.TrimSpace(value)
 	texts := []string{trimmed}
@@ -229,13 +230,13 @@ func forms(value string) []pattern {
 		texts = append(texts, strings.ReplaceAll(trimmed, "'", `'"'"'`), strings.ReplaceAll(trimmed, "'", "''"))
 	}
 	if escaped := url.QueryEscape(trimmed); len(trimmed) <= large && escaped != trimmed {
-		// After a stray % the escapes of the text are out of step.
+		// After a stray %, the text's escapes are not decoded correctly.
 		texts = append(texts, escaped, lowerHex(escaped))
 	}
 	var found []pattern
 	for _, t := range texts {
 		for _, as := range readings(t) {
-			// If the text is unescaped, so are parts of the value that look like escapes.
+			// When the text is decoded, parts of the value that look like escapes are decoded, too.
 			found = append(found, pattern{text: string(normal(t, as))})
 		}
 	}
@@ -253,8 +254,8 @@ var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
 
 func lowerHex(escaped string) string { return escape.ReplaceAllStringFunc(escaped, strings.ToLower) }
 
-// inBase64 is the text that is in the encoding of every text with value at this
-// offset modulo 3.
+// inBase64 returns the text that occurs in the base64 of every text with value at an
+// offset that is offset modulo 3.
 func inBase64(value string, offset int) string {
 	const bits = 6
 	encoded := base64.RawStdEncoding.EncodeToString(append(make([]byte, offset, offset+len(value)), value...))

@@ -6,26 +6,27 @@ import (
 	"math/bits"
 )
 
-// index finds patterns in text. It keeps no pattern, only hashes: of its first and
-// its last 4, 8, 16, … bytes, and of the whole. At each position of a text the
-// beginnings are followed as far as they match, so that time depends neither on
-// the number of patterns nor on what they have in common. The hashes have 61 bits
-// and a key that no author of a pattern knows. If two are equal by chance, too
-// much is masked, never too little.
+// index finds patterns in text. It does not keep the patterns, only hashes: of the
+// first and the last 4, 8, 16, … bytes of each, and of the whole. At each position of
+// a text it follows the beginnings as far as they match, so that the time depends
+// neither on the number of patterns nor on what they have in common. The hashes have
+// 61 bits and a key that the author of a pattern does not know. If two are equal by
+// chance, too much is masked, never too little.
 type index struct {
-	// base is the key, and powers are base to the power of 4, 8, 16, ….
+	// base is the key, and powers[class] is base to the power of 2^class, modulo [modulus].
 	base   uint64
 	powers [maxClass + 1]uint64
-	// heads has the beginnings, tails the ends with the length of the longest
-	// pattern with that end, wholes the patterns: true for the inner part of an
-	// encoded value.
+	// All three are keyed by hashes. heads has the beginnings; tails the ends, with
+	// the length of the longest pattern with that end; wholes the patterns, with true
+	// for the inner part of an encoded value.
 	heads  map[uint64]*head
 	tails  map[uint64]int32
 	wholes map[uint64]bool
 	// classes has a bit for each class that has a pattern.
 	classes uint32
-	// maybe rules out, by the first six bytes, most texts that begin no pattern: it has the bits of the slots, each without the
-	// coarse lowest of its bits, of which slots has those that are needed for a larger one.
+	// maybe rules out most texts that begin no pattern, by their first six bytes: it has the bit of the slot of each
+	// pattern, without the lowest coarse bits of the slot's number. slots keeps the full numbers, for when maybe has to
+	// grow; nil once it is largest.
 	maybe  []uint64
 	coarse int
 	slots  []uint64
@@ -39,25 +40,26 @@ type index struct {
 type head struct {
 	// longest is the length of the longest of them.
 	longest int32
-	// short has a bit for each length below [long] of those that are shorter than
-	// twice this beginning, and ends the lengths from there on, the largest first.
+	// short and ends have the lengths of those patterns that are shorter than twice
+	// this beginning: short has a bit for each length below [long], ends has the other
+	// lengths, the largest first.
 	short uint32
 	ends  [4]int32
-	// alike is true if there are more lengths than ends has room for: text with
-	// this beginning counts as the longest of them, ends[0].
+	// alike is true if there are more lengths than fit into ends: then text with this
+	// beginning counts as a pattern of the largest length, ends[0].
 	alike bool
 }
 
 const (
-	// window is how many bytes of a pattern have to be seen to look for it.
+	// window is how many bytes of a pattern are needed to look it up.
 	window   = 4
 	minClass = 2 // 1<<minClass is window
 	maxClass = 30
 	long     = 32
 	// modulus of the hashes, a Mersenne prime.
 	modulus = 1<<61 - 1
-	// 1<<maybeLog bits are in the largest index.maybe, and 1<<leastLog in the smallest: each run has one. It grows while more than
-	// one bit in sparse is set.
+	// The largest index.maybe has 1<<maybeLog bits, and the smallest 1<<leastLog: each run has one. It grows when more
+	// than one in sparse bits is set.
 	maybeLog = 20
 	leastLog = 14
 	sparse   = 256
@@ -65,7 +67,7 @@ const (
 
 func newIndex() *index {
 	var key [8]byte
-	_, _ = rand.Read(key[:]) // which never fails: it ends the program instead
+	_, _ = rand.Read(key[:]) // it never fails: it ends the program instead
 	x := &index{
 		base:  1<<32 + binary.LittleEndian.Uint64(key[:])%(modulus-1<<33),
 		heads: map[uint64]*head{}, tails: map[uint64]int32{}, wholes: map[uint64]bool{},
@@ -95,7 +97,7 @@ func reduced(a uint64) uint64 {
 // hashes are the hashes of the beginnings of a text, by length.
 type hashes []uint64
 
-// hash appends to sums, which is empty, the hashes of text.
+// hash appends the hashes of text to sums, which must be empty.
 func hash[T string | []byte](x *index, sums hashes, text T) hashes {
 	sum := uint64(0)
 	sums = append(sums, sum)
@@ -106,18 +108,18 @@ func hash[T string | []byte](x *index, sums hashes, text T) hashes {
 	return sums
 }
 
-// part is the hash of the 2^class bytes at this place.
+// part returns the hash of the 2^class bytes at a position.
 func (x *index) part(sums hashes, at, class int) uint64 {
 	return reduced(sums[at+1<<class] + modulus - times(sums[at], x.powers[class]))
 }
 
-// whole is the hash of n bytes that begin with first: two parts cover them.
+// whole returns the hash of the n bytes at a position, whose first part has the hash first: two parts cover them.
 func (x *index) whole(sums hashes, first uint64, at, n, class int) uint64 {
 	last := x.part(sums, at+n-1<<class, class)
 	return reduced(reduced(times(first, x.base)+last) + uint64(n))
 }
 
-// classOf is the largest class of which n bytes hold one: its binary logarithm.
+// classOf returns the largest class whose 2^class bytes fit into n bytes: the binary logarithm of n.
 func classOf(n int) int { return bits.Len(uint(n)) - 1 }
 
 func (x *index) insert(p pattern) {
@@ -195,7 +197,7 @@ func (x *index) mark(slots ...uint64) {
 	}
 }
 
-// slot is the bit for six bytes in the largest index.maybe.
+// slot returns the number of the bit for six bytes in the largest index.maybe.
 func slot(key uint64) uint64 {
 	const mix = 0x9E3779B97F4A7C15 // the golden ratio (Knuth, TAOCP 6.4)
 	return key * mix >> (64 - maybeLog)

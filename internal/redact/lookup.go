@@ -6,23 +6,23 @@ import "encoding/binary"
 type lookup struct {
 	x    *index
 	text []byte
-	// sums are the hashes of text from origin on, made when they are needed first.
+	// sums are the hashes of text from origin on; nil until they are needed.
 	sums   hashes
 	origin int
-	// class is where the beginnings at the last position ended: neighbouring
-	// positions are often similar.
+	// class is the class in which the beginnings at the last position ended:
+	// neighbouring positions are often similar.
 	class int
-	// steps counts look-ups in tables.
+	// steps counts lookups in tables.
 	steps int
 }
 
-// maxSteps bounds the look-ups of patterns at one position. If more are needed,
+// maxSteps bounds the lookups of patterns at one position. If more are needed,
 // text that begins like a value, for [long] bytes or more, is masked as far as it
 // matches.
 const maxSteps = 4
 
-// next is the first position from i on at which a pattern may begin: it skips most
-// others.
+// next returns the first position from i on at which a pattern may begin: it skips
+// most others.
 func (l *lookup) next(i int) int {
 	maybe, coarse, text := l.x.maybe, l.x.coarse, l.text
 	for ; i+8 <= len(text); i++ {
@@ -34,8 +34,8 @@ func (l *lookup) next(i int) int {
 	return i
 }
 
-// at returns how long the longest pattern is that begins at i and is longer than
-// least, 0 if there is none, whether it is the inner part of an encoded value, and
+// at returns the length of the longest pattern that begins at i and is longer than
+// least, 0 if there is none; whether it is the inner part of an encoded value; and
 // whether a pattern may begin there that continues after the end of the text.
 func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	rest := len(l.text) - i
@@ -54,14 +54,14 @@ func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	return length, inner, open
 }
 
-// top is the highest class in which the beginning of a pattern is at i, with its
-// head; nil for none. Beginnings are in all lower classes too, so that top is found
-// by bisection, starting from the class at the last position.
+// top returns the highest class in which the beginning of a pattern is at i, with its
+// head, nil if there is none, and hash. Such a beginning exists in all lower classes,
+// too, so top is found by bisection, starting from the class at the last position.
 func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) {
 	next := min(max(l.class, lowest), highest)
 	for from, to := lowest, highest; from <= to; {
 		if found, hash := l.head(i, next); found != nil {
-			near := h == nil // mostly it ends where the last one did
+			near := h == nil // try the next class first: mostly the beginnings end where those at the last position did
 			class, h, first = next, found, hash
 			from, to = next+1, min(to, classOf(int(found.longest)))
 			if near {
@@ -77,8 +77,8 @@ func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) 
 	return class, h, first
 }
 
-// head describes the patterns that begin with the 2^class bytes at i, nil if there
-// are none; it also returns the hash of these bytes.
+// head returns the head of the patterns that begin with the 2^class bytes at i, nil if
+// there are none, and the hash of these bytes.
 func (l *lookup) head(i, class int) (*head, uint64) {
 	l.steps++
 	first := l.x.part(l.sums, i-l.origin, class)
@@ -136,8 +136,8 @@ func (l *lookup) whole(i, n, class int, first uint64) (inner, ok bool) {
 	return inner, ok
 }
 
-// ending is how much of the beginning of the text is the end of a longer pattern,
-// if at least half of these bytes match.
+// ending returns how many bytes at the beginning of the text are the end of a longer
+// pattern. Only the last 2^class of them, at least half, are compared.
 func (l *lookup) ending() int {
 	n := min(len(l.text), l.x.longest-1)
 	if n < window {

@@ -14,20 +14,20 @@ const Replacement = "[masked]"
 // values are in every log by chance: "true", "admin", "8080".
 const minValue = 6
 
-// Bounds of what one Masker searches for. maxPatterns is in bytes of patterns:
-// about 4 MiB of values, or 12 of large ones.
+// Bounds on what one Masker searches for. maxPatterns is in bytes of patterns:
+// about 4 MiB of values, or 12 MiB of large values.
 const (
 	maxPatterns = 32 << 20
 	maxValues   = 20_000
 )
 
-// commonWords are never masked: the output of every run is made of them, and
-// they are no secret.
+// commonWords are never masked: they are in the output of every run, and are no
+// secrets.
 const commonWords = " localhost default kubernetes kube-system cluster.local ansible changed failed ignored skipped rescued unreachable" +
 	" Opaque string enabled disabled namespace password username token secret "
 
-// Masker hides the values of one run. The zero value knows none and changes
-// nothing. Safe for concurrent use; nil changes nothing.
+// Masker hides the values of one run. The zero value knows no values and changes
+// nothing; nil changes nothing, either. It is safe for concurrent use.
 type Masker struct {
 	// adding is held while values are added: a second Add of a value that is being
 	// added returns when the value is hidden.
@@ -36,20 +36,20 @@ type Masker struct {
 	mu sync.RWMutex
 	// exempt are words that are not masked, even if they are values.
 	exempt map[string]bool
-	// patterns holds the texts that are searched for, as [normal] leaves them; nil
-	// if there are none.
+	// patterns has the texts that are searched for, in the form of [normal]; nil if
+	// there are none.
 	patterns *index
 	// values counts the values and their parts.
 	values int
-	// seen are the digests of values that were added: many Secrets are read again
-	// and again.
+	// seen has the digests of the values that were added: many Secrets are read
+	// repeatedly.
 	seen map[[sha256.Size]byte]struct{}
-	// withheld says why all text is hidden; empty while it is not.
+	// withheld says why all text is hidden; empty if it is not.
 	withheld string
 }
 
-// New returns a Masker that does not mask some words, such as the name of the
-// run's object: they are everywhere, and no secret.
+// New returns a Masker that does not mask the words in exempt, such as the name of
+// the run's object: they are everywhere, and no secrets.
 func New(exempt ...string) *Masker {
 	m := &Masker{exempt: map[string]bool{}}
 	for _, word := range exempt {
@@ -84,10 +84,9 @@ func (m *Masker) Withheld() string {
 	return m.withheld
 }
 
-// Add hides values from now on, and their lines and parts: see the forms in
-// forms.go. If the values exceed the limits of time and memory, or if ctx ends
-// before all are known, all text is withheld. It does not delay Mask, and returns
-// soon when ctx ends.
+// Add hides values, their lines and their parts from now on: see forms.go. If the
+// values exceed the limits, or if ctx ends before all are known, all text is withheld.
+// Add does not delay Mask, and returns soon when ctx ends.
 func (m *Masker) Add(ctx context.Context, values ...string) {
 	if m == nil {
 		return
@@ -121,7 +120,7 @@ func (m *Masker) Add(ctx context.Context, values ...string) {
 // tooMany says that a limit was reached.
 const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB; read fewer Secrets in the role"
 
-// first is true the first time that it is asked for a value.
+// first returns true the first time that it is called for a value, unless all text is withheld.
 func (m *Masker) first(value string) bool {
 	digest := sha256.Sum256([]byte(value))
 	m.mu.Lock()
@@ -167,19 +166,19 @@ func (m *Masker) add(value string) (withheld bool) {
 	return withheld || full
 }
 
-// Mask returns text without values. If the text was cut, which an ellipsis at its
-// end shows, the beginning of a value is hidden too.
+// Mask returns text with the values hidden. If the text was cut, as an ellipsis at its
+// end shows, the beginning of a value at its end is hidden, too.
 func (m *Masker) Mask(text string) string {
 	return m.mask(text, edges{end: strings.HasSuffix(text, ellipsis)})
 }
 
 // MaskTail is like Mask, for text whose beginning is missing: the end of a value
-// at its start is hidden too.
+// at its start is hidden, too.
 func (m *Masker) MaskTail(text string) string {
 	return m.mask(text, edges{start: true, end: strings.HasSuffix(text, ellipsis)})
 }
 
-// ellipsis is at the end of a text that our own limits have cut.
+// ellipsis is the end of a text that was cut at a limit.
 const ellipsis = "…"
 
 func (m *Masker) mask(text string, cut edges) string {

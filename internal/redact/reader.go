@@ -2,7 +2,7 @@ package redact
 
 import "io"
 
-// Reader returns the text of r without values. Its memory is bounded by the
+// Reader returns the text of r with the values hidden. Its memory is bounded by the
 // longest value, whatever the text is.
 func (m *Masker) Reader(r io.Reader) io.Reader {
 	if m == nil {
@@ -19,7 +19,7 @@ type reader struct {
 	err     error
 }
 
-// readSize is how much is searched at a time.
+// readSize is how many bytes are read at a time.
 const readSize = 32 << 10
 
 // Read implements [io.Reader].
@@ -39,7 +39,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// step moves the part of in that is decided to out; all of it at the end.
+// step moves the part of in whose masking is decided to out; at the end, all of it.
 func (r *reader) step(last bool) {
 	m := r.m
 	m.mu.RLock()
@@ -58,7 +58,7 @@ func (r *reader) step(last bool) {
 	switch hold := 4*m.patterns.longest + readSize; {
 	case last:
 	case len(text) > hold:
-		// More blanks than any encoder puts between: an open match counts as a value.
+		// There are more blanks than any encoder inserts: treat the open match as a value.
 		if open < len(text) {
 			spans = append(spans, span{open, len(text)})
 		}
@@ -75,7 +75,7 @@ func (r *reader) step(last bool) {
 	r.in = append([]byte(nil), text[end:]...)
 }
 
-// whole is the last place up to end that is not within a span.
+// whole returns the last position up to end that is not within a span.
 func whole(spans []span, end int) int {
 	for again := true; again; {
 		again = false

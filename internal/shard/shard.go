@@ -1,5 +1,5 @@
-// Package shard says which share of all objects each replica of an operator has. It is
-// pure: who holds a share, Leases say.
+// Package shard says which objects belong to which shard, and which shard is for which replica
+// of an operator. It is pure: Leases say which replica holds a shard.
 package shard
 
 import (
@@ -15,23 +15,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Of is the shard of an object, from 0 to n-1. An object keeps its UID, and its shard. A shard is
-// a range of hashes, as the API server computes them for [Selector]. Who changes that changes the
-// name in which all replicas hold the Lease, too: those of two versions must not run together.
+// Of returns the shard of an object, from 0 to n-1. An object keeps its UID, and so its shard. A
+// shard is a range of hashes, which the API server computes in the same way for [Selector]. A change
+// of the hash also needs a new name for the identity with which all replicas hold the Lease: replicas
+// of the two versions must not run together.
 func Of(uid types.UID, n int) int {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(uid)) // which cannot fail
+	_, _ = h.Write([]byte(uid)) // it cannot fail
 	i, _ := bits.Mul64(h.Sum64(), uint64(n))
 	return int(i)
 }
 
-// Selector has an API server list and watch only the objects of the shard i of n: the value of
-// shardSelector, see [metav1.ListOptions]. One that does not know it returns all objects.
+// Selector returns the value of shardSelector, see [metav1.ListOptions], with which an API server
+// lists and watches only the objects of the shard i of n. An API server that does not support it
+// returns all objects.
 func Selector(i, n int) string {
 	return fmt.Sprintf("shardRange(object.metadata.uid, '%s', '%s')", first(i, n), first(i+1, n))
 }
 
-// first is the lowest hash of the shard i of n; for n, the first number that is no hash.
+// first returns the lowest hash of the shard i of n; for i == n, the first number above all hashes.
 func first(i, n int) string {
 	if i == n {
 		return "0x10000000000000000"
@@ -40,11 +42,11 @@ func first(i, n int) string {
 	return fmt.Sprintf("0x%016x", at)
 }
 
-// Assign says which member each of n shards is for; empty where there are no members. It is
-// a rendezvous hash with an even load: of each shard and member there is a score, and the
-// highest scores are taken first, until each member has its n/len(members) shards, and some
-// have one more. So all who know the same members come to the same result, and few shards
-// move when one of them comes or goes.
+// Assign returns the member for each of n shards; empty texts if there are no members. It is a
+// rendezvous hash with an even load: each pair of shard and member has a score. The pairs are
+// taken in the order of their scores, the highest first, until each member has n/len(members)
+// shards, and some have one more. So all replicas that know the same members get the same result,
+// and few shards move when a member comes or goes.
 func Assign(n int, members []string) []string {
 	of := make([]string, n)
 	members = slices.Compact(slices.Sorted(slices.Values(members)))

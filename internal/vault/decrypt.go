@@ -34,7 +34,7 @@ func find(file []byte) [][]byte {
 	return found
 }
 
-// errDecrypt says that a text is damaged or has another password.
+// errDecrypt says that a text is damaged or was encrypted with another password.
 var errDecrypt = errors.New("vault text cannot be decrypted")
 
 // The format is that of ansible.parsing.vault.VaultAES256: three lines in hex

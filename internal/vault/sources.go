@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/internal/ansiblecfg"
 )
 
-// source is a place from which a password is read.
+// source is a file or script from which a password is read, with its vault ID.
 type source struct {
 	id, path string
 }
@@ -24,7 +24,7 @@ type source struct {
 func sourcesOf(args []string, lookupEnv func(string) (string, bool)) []source {
 	env := func(name string) string { v, _ := lookupEnv(name); return v }
 	settings, dir := ansiblecfg.Defaults(env("ANSIBLE_CONFIG"), "ansible.cfg", ansiblecfg.Home(env("HOME")), ansiblecfg.System)
-	// The label of what is named as a file of a password.
+	// The vault ID of password files that are named without one.
 	id := cmp.Or(env("ANSIBLE_VAULT_IDENTITY"), settings["vault_identity"], "default")
 	var found []source
 	for i, arg := range args {
@@ -32,7 +32,7 @@ func sourcesOf(args []string, lookupEnv func(string) (string, bool)) []source {
 		if !joined && i+1 < len(args) {
 			value = args[i+1]
 		}
-		switch { // argparse takes any beginning that is no other option's
+		switch { // argparse accepts any unambiguous abbreviation
 		case strings.HasPrefix(name, "--vault-pa"):
 			found = append(found, source{id, absolute(value, ".")})
 		case strings.HasPrefix(name, "--vault-i"):
@@ -75,8 +75,8 @@ func absolute(path, dir string) string {
 	return path
 }
 
-// scriptTimeout bounds a script that answers with a password: it may ask a key
-// store over the network.
+// scriptTimeout is how long a script that prints a password may take: it may ask a
+// key store over the network.
 const scriptTimeout = 30 * time.Second
 
 // password reads a password file, or runs it if it is executable, as Ansible
@@ -109,8 +109,8 @@ func (s source) password(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// split splits arguments about as shlex does: with text that shlex refuses, no run
-// starts.
+// split splits arguments roughly as shlex does. It need not refuse what shlex refuses:
+// no run starts with such a text.
 func split(text string) []string {
 	var args []string
 	var arg strings.Builder

@@ -17,42 +17,42 @@ import (
 	"time"
 )
 
-// Bounds of what is searched: the content of operators has some hundred files.
+// Bounds on what is searched: the content of operators has some hundred files.
 const (
 	maxFiles = 20_000
 	maxFile  = 4 << 20
 	maxTexts = 10_000
 )
 
-// askAgain is how long a source that gave no password is left alone, or scripts are where one
-// may be missing.
+// askAgain is the time between two attempts to get a password from a source that gave none, or
+// from a script when a password may be missing.
 const askAgain = time.Minute
 
-// fresh is how long a search holds: runs that begin together share one.
+// fresh is how long the result of a search is valid: runs that begin together share one search.
 const fresh = time.Second
 
-// unused is how long what was found below a directory is kept without being asked for.
+// unused is how long the result of a search is kept if it is not used.
 const unused = time.Hour
 
-// Vault holds the decrypted values of the content of one operator. Safe for
+// Vault has the decrypted values of the content of one operator. It is safe for
 // concurrent use.
 type Vault struct {
 	sources []source
-	// files are those that the arguments name.
+	// files are the files of variables that the arguments name.
 	files []string
 	fresh time.Duration
-	most  int // files below a directory
+	most  int // how many files and directories are searched below a directory at most
 
 	mu sync.Mutex
-	// passwords are what the sources said last, and answers counts the changes of that.
+	// passwords has the last answer of each source; answers counts how often a password has changed.
 	passwords map[source]answer
 	answers   int
-	roots     map[string]*scan
-	plain     map[[sha256.Size]byte]string
+	roots     map[string]*scan             // by the path of a file or directory
+	plain     map[[sha256.Size]byte]string // values by the digest of their vault texts
 }
 
-// answer is the last password that a source gave, nil if it gave none, with the state of its file
-// and the time when it was asked last, and why it gave none then.
+// answer is the last password that a source gave, nil if it never gave one. file is the state of its
+// file when it was last asked, at asked; err is why it gave no password then.
 type answer struct {
 	password []byte
 	file     stamp
@@ -60,7 +60,7 @@ type answer struct {
 	err      error
 }
 
-// scan is the result of the last search below a directory, by file.
+// scan is the result of the last search below a directory, by file. answers is [Vault].answers then.
 type scan struct {
 	used, at time.Time
 	answers  int
@@ -69,8 +69,8 @@ type scan struct {
 	err      error
 }
 
-// found is what a file has: the values of its vault texts, and errors for those that the
-// passwords of answers do not decrypt.
+// found is what a file contains: the values of its vault texts, and errors for those that could not
+// be decrypted. answers is [Vault].answers then.
 type found struct {
 	stamp   stamp
 	values  []string
@@ -78,7 +78,7 @@ type found struct {
 	answers int
 }
 
-// stamp tells the states of a file apart.
+// stamp identifies a state of a file.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -110,7 +110,7 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 	}
 }
 
-// Files are those from which passwords are read, and those of variables that the arguments name.
+// Files returns the files from which passwords are read, and the files of variables that the arguments name.
 func (v *Vault) Files() (passwords, variables []string) {
 	if v == nil {
 		return nil, nil
@@ -121,10 +121,10 @@ func (v *Vault) Files() (passwords, variables []string) {
 	return passwords, v.files
 }
 
-// Values returns the plain values of all vault texts in files and below
-// directories, except hidden ones, and in files of variables that the arguments
-// name, as they are now. It returns none if no password is configured. If some values
-// cannot be read, it returns the others and an error.
+// Values returns the current plain values of all vault texts in files and below
+// directories, except hidden ones, and in the files of variables that the arguments
+// name. It returns none if no password is configured. If some values cannot be read,
+// it returns the others and an error.
 func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 	if v == nil || len(v.sources) == 0 {
 		return nil, nil
@@ -159,8 +159,8 @@ func (v *Vault) readAll(paths []string, now time.Time) (values []string, err err
 	return values, errors.Join(errs...)
 }
 
-// Texts returns the plain values of vault texts that are in texts, as [Vault.Values]
-// does.
+// Texts returns the plain values of the vault texts in texts, as [Vault.Values] does
+// for files.
 func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 	if v == nil || len(v.sources) == 0 {
 		return nil, nil
@@ -184,8 +184,8 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 	return values, errors.Join(errs...)
 }
 
-// read decrypts what is in a file, or below a directory. A file that is as it was before
-// is not read again.
+// read decrypts what is in a file, or below a directory. A file that has not changed is not
+// read again.
 func (v *Vault) read(root string, before *scan) *scan {
 	var errs []error
 	now := &scan{files: map[string]found{}}
@@ -215,10 +215,10 @@ func (v *Vault) read(root string, before *scan) *scan {
 	return now
 }
 
-// walk calls do for each file that may have vault texts, below a directory or by itself. Links
-// count as what they lead to: roles are linked to now and then, and the kubelet makes links of
-// what a volume has. Each directory is looked at once, those that links lead to last. It is false
-// where there are more than most.
+// walk calls do for each file that may have vault texts: root, or those below it. It follows links:
+// roles are links now and then, and the kubelet makes links for the files of a volume. It visits
+// each directory once, those behind links last. It returns false if there are more than most files
+// and directories.
 func walk(root string, most int, do func(path string, info fs.FileInfo)) bool {
 	places, seen := 0, map[string]bool{}
 	for dirs := []string{root}; len(dirs) > 0; dirs = dirs[1:] {
@@ -245,7 +245,7 @@ func walk(root string, most int, do func(path string, info fs.FileInfo)) bool {
 				seen[path] = true
 			case info.IsDir():
 				dirs = append(dirs, path)
-			case info.Mode().IsRegular() && 0 < info.Size() && info.Size() <= maxFile: // files of /proc have no size
+			case info.Mode().IsRegular() && 0 < info.Size() && info.Size() <= maxFile: // files in /proc have size 0
 				do(path, info)
 			}
 			return nil
@@ -254,7 +254,7 @@ func walk(root string, most int, do func(path string, info fs.FileInfo)) bool {
 	return places <= most
 }
 
-// skipDir leaves out a directory, but not the rest of the one in which a link to it is.
+// skipDir skips a directory. For a link, SkipDir would skip the rest of the link's own directory instead.
 func skipDir(entry fs.DirEntry) error {
 	if entry.IsDir() {
 		return fs.SkipDir
@@ -262,7 +262,7 @@ func skipDir(entry fs.DirEntry) error {
 	return nil
 }
 
-// decryptAll returns the plain values, and an error for each text that has none.
+// decryptAll returns the plain values, and an error for each text that cannot be decrypted.
 func (v *Vault) decryptAll(bodies [][]byte) (values []string, errs []error) {
 	for _, body := range bodies {
 		value, err := v.decrypt(body)
@@ -296,9 +296,9 @@ func (v *Vault) decrypt(body []byte) (string, error) {
 	return "", errDecrypt
 }
 
-// ask gets the passwords of sources whose file has changed, and of those that have not answered. With
-// missing, where a text was encrypted with another one, it runs the scripts again. A source that does not answer
-// keeps the password that it gave before. ask fails if there is no password at all.
+// ask gets the passwords of sources whose file has changed, and of those that gave none. With missing, because a text
+// was encrypted with another password, it also runs the scripts again. A source that does not answer keeps the password
+// that it gave before. ask fails if there is no password at all.
 func (v *Vault) ask(ctx context.Context, missing bool) error {
 	var errs []error
 	for _, s := range v.sources {
@@ -311,7 +311,7 @@ func (v *Vault) ask(ctx context.Context, missing bool) error {
 		if !known || file != is.file || wanted && time.Since(is.asked) > askAgain {
 			password, err := s.password(ctx)
 			if ctx.Err() != nil {
-				return context.Cause(ctx) // which says nothing of the source
+				return context.Cause(ctx) // the source is not to blame
 			}
 			is.file, is.asked, is.err = file, time.Now(), err
 			if err == nil && !bytes.Equal(password, is.password) {

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// maxAnswer bounds what a command prints.
+	// maxAnswer bounds what a command prints, in bytes.
 	maxAnswer = 64 << 10
-	// maxSaid bounds a message or warning of a command, and how much of its errors is logged.
+	// maxSaid bounds a message or warning of a command, and how much of its standard error is logged, in bytes.
 	maxSaid     = 1 << 10
 	maxWarnings = 10
 )
@@ -40,9 +40,9 @@ type answer struct {
 	Patch    json.RawMessage `json:"patch"`
 }
 
-// ask has a command answer. Without an answer the failure policy decides.
+// ask runs a command for an answer. Without an answer, the failure policy decides.
 func (s *Server) ask(ctx context.Context, h hooks.Hook, req admission.Request) admission.Response {
-	// The command is ended before the API server gives up, so that users are told why.
+	// The command is ended before the API server gives up, so that users learn why.
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout*4/5)
 	defer cancel()
 	start := time.Now()
@@ -110,7 +110,8 @@ func (s *Server) call(ctx context.Context, h hooks.Hook, req admission.Request) 
 	return response, nil
 }
 
-// patched applies a merge patch, which may not touch what is not the user's.
+// patched applies a merge patch. The patch may change only what users set: not the status, nor metadata other than labels
+// and annotations.
 func patched(h hooks.Hook, object, patch []byte) (admission.Response, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &fields); err != nil {
@@ -176,7 +177,7 @@ func (s *Server) run(ctx context.Context, h hooks.Hook, input []byte) ([]byte, e
 	return out, nil
 }
 
-// read is the beginning of a file; nothing if there is none.
+// read returns at most the first most bytes of a file; nil if it cannot be opened.
 func read(path string, most int64) []byte {
 	f, err := os.Open(path)
 	if err != nil {
@@ -187,7 +188,7 @@ func read(path string, most int64) []byte {
 	return data
 }
 
-// environment is that of a command: nothing that leads to credentials.
+// environment returns the environment of a command, with nothing that leads to credentials.
 func environment(dir string) []string {
 	env := []string{"HOME=" + dir, "TMPDIR=" + dir, "LANG=C.UTF-8"}
 	for _, name := range []string{"PATH", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"} {

@@ -30,38 +30,38 @@ import (
 )
 
 const (
-	// lifetime is that of a certificate. It is replaced when a third of it is left.
+	// lifetime is the lifetime of a certificate. It is replaced when a third of the lifetime is left.
 	lifetime = 365 * 24 * time.Hour
-	// period is how often the certificate and the configurations are looked at, and soon how
-	// often before they are as they have to be.
+	// period is the time between two checks of the certificate and the configurations, and soon the
+	// time between two checks while something is wrong with them.
 	period = time.Minute
 	soon   = 2 * time.Second
-	// authoritiesKey is where the Secret has the authorities that clients have to trust.
+	// authoritiesKey is the key of the Secret for the authorities that clients have to trust.
 	authoritiesKey = "ca.crt"
-	// nextCertKey and nextKeyKey are where it has the certificate that is served next.
+	// nextCertKey and nextKeyKey are the keys of the Secret for the certificate that is served next.
 	nextCertKey, nextKeyKey = "next.crt", "next.key"
 )
 
-// errNoCertificate is the state before the first look.
+// errNoCertificate is the error before the first successful check.
 var errNoCertificate = errors.New("there is no certificate yet")
 
-// Certificates keep a certificate that the API server trusts: in a Secret that all replicas
-// serve from, or in memory where one process alone is reached by an address. They write its
+// Certificates keeps a certificate that the API server trusts: in a Secret from which all replicas
+// serve, or in memory if a single process is reached by an address. It writes the certificate's
 // authority into the configurations and CustomResourceDefinitions of the watches.
 type Certificates struct {
-	// Client reads and writes past any cache.
+	// Client must read and write without a cache.
 	Client  client.Client
 	Reach   hooks.Reach
 	Watches func() []watches.Watch
 	Log     logr.Logger
-	// Lifetime and Period are the usual ones where they are 0.
+	// Lifetime and Period have their defaults if they are 0.
 	Lifetime, Period time.Duration
 
 	current atomic.Pointer[tls.Certificate]
-	next    []byte         // what is served next, and trusted for all kinds since the look before
-	served  chan struct{}  // closed with the first certificate; nil where no server waits for it
-	own     *corev1.Secret // in memory
-	said    string
+	next    []byte         // the next certificate, once it is trusted for all kinds
+	served  chan struct{}  // closed with the first certificate; nil if no server waits for it
+	own     *corev1.Secret // in place of a Secret in the cluster, with an address
+	said    string         // the last error that was logged
 }
 
 func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -71,7 +71,7 @@ func (c *Certificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// Keep looks after the certificate until ctx ends. What is wrong is logged, once.
+// Keep checks the certificate and the configurations until ctx ends. It logs each error once.
 func (c *Certificates) Keep(ctx context.Context) error {
 	for {
 		wait := cmp.Or(c.Period, period)
@@ -93,9 +93,9 @@ func (c *Certificates) Keep(ctx context.Context) error {
 	}
 }
 
-// look has the certificate served that the Secret has. Before it ends its life, another one
-// lies beside it in the Secret until the API server trusts that, too, for all kinds. The Secret decides
-// between replicas: who writes it first has made the certificate.
+// look serves the certificate in the Secret. Some time before the certificate expires, the Secret gets
+// the next one as well, which is not served until the API server trusts it for all kinds. If several
+// replicas make a certificate, the first one that writes it to the Secret wins.
 func (c *Certificates) look(ctx context.Context) error {
 	secret, err := c.read(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Certificates) look(ctx context.Context) error {
 	if err := c.renew(ctx, secret); err != nil {
 		return err
 	}
-	// A kind whose configuration cannot be written does not keep the others from being answered.
+	// Even if the configuration of one kind cannot be written, requests for the others are answered.
 	untrusted := c.inject(ctx, secret.Data[authoritiesKey])
 	pair, err := c.pair(secret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err != nil {
@@ -134,7 +134,8 @@ func (c *Certificates) read(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// pair is a certificate of the Secret with its key, if it is for this host and has not expired.
+// pair returns a certificate of the Secret with its key. It returns an error, too, if the certificate is
+// for another host or has expired.
 func (c *Certificates) pair(secret *corev1.Secret, certificate, key string) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(secret.Data[certificate], secret.Data[key])
 	if err != nil {
@@ -146,18 +147,18 @@ func (c *Certificates) pair(secret *corev1.Secret, certificate, key string) (*tl
 	return &pair, pair.Leaf.VerifyHostname(c.Reach.Host())
 }
 
-// fresh tells whether a certificate has a third of its life before it.
+// fresh tells whether more than a third of a certificate's lifetime is left.
 func fresh(pair *tls.Certificate) bool { return hasLeft(pair, 3) }
 
-// hasLeft tells whether a certificate has one of so many parts of its life before it.
+// hasLeft tells whether more than 1/parts of a certificate's lifetime is left.
 func hasLeft(pair *tls.Certificate, parts time.Duration) bool {
 	return time.Until(pair.Leaf.NotAfter) > pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/parts
 }
 
-// renew writes a certificate into the Secret where that has none, lays another one beside it
-// where it is about to end, and puts that into its place when its authority is trusted for all
-// kinds, or when a sixth of the life is left. Where another replica was quicker, that is an
-// error, and the next look reads what it has written.
+// renew writes a certificate into the Secret if it has none. If the certificate is about to
+// expire, renew adds the next one, which replaces it when the next one's authority is trusted for
+// all kinds, or when a sixth of the lifetime is left. If another replica was faster, renew returns
+// an error, and the next look reads what that replica has written.
 func (c *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
 	is, err := c.pair(secret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err == nil && fresh(is) {
@@ -207,7 +208,7 @@ func (c *Certificates) write(ctx context.Context, secret *corev1.Secret) (err er
 	return nil
 }
 
-// valid are the authorities of a bundle that have not expired, the latest two at most.
+// valid returns the authorities of a bundle that have not expired, the latest two at most.
 func valid(bundle []byte) []byte {
 	var kept [][]byte
 	for block, rest := pem.Decode(bundle); block != nil && len(kept) < 2; block, rest = pem.Decode(rest) {
@@ -218,8 +219,8 @@ func valid(bundle []byte) []byte {
 	return bytes.Join(kept, nil)
 }
 
-// inject has the API server trust the authorities for what the watches need. What is not
-// installed asks for nothing.
+// inject makes the API server trust the authorities in the configurations and
+// CustomResourceDefinitions of the watches, as far as these are installed.
 func (c *Certificates) inject(ctx context.Context, authorities []byte) error {
 	var errs []error
 	seen := map[string]bool{}
@@ -262,7 +263,7 @@ func (c *Certificates) tryTrust(ctx context.Context, o client.Object, authoritie
 	} else if err != nil {
 		return fmt.Errorf("read %T %s: %w", o, name, err)
 	}
-	// A patch keeps what this client does not know of the object.
+	// A patch keeps fields that this client does not know.
 	before, patch := o.DeepCopyObject().(client.Object), client.StrategicMergeFrom
 	switch o := o.(type) {
 	case *admissionv1.ValidatingWebhookConfiguration:

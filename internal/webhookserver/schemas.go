@@ -19,7 +19,7 @@ import (
 // schemaAge is how long a schema is used before it is read again.
 const schemaAge = 10 * time.Second
 
-// Schemas are those that the API server publishes. It is safe for concurrent use.
+// Schemas reads the schemas that the API server publishes. It is safe for concurrent use.
 type Schemas struct {
 	Client rest.Interface
 
@@ -32,8 +32,8 @@ type publishedSchema struct {
 	read time.Time
 }
 
-// fit tells whether the field at a path below the root takes a value. A field that is not
-// declared takes one where the schema keeps unknown fields.
+// fit tells whether the schema accepts a value for the field at a path below the root. For a
+// field that is not declared, it does so if it preserves unknown fields.
 func (s *Schemas) fit(ctx context.Context, gvk schema.GroupVersionKind, path string, value any) (bool, error) {
 	at, err := s.of(ctx, gvk)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Schemas) fit(ctx context.Context, gvk schema.GroupVersionKind, path str
 	return validate.NewSchemaValidator(at, nil, path, strfmt.Default).Validate(value).IsValid(), nil
 }
 
-// of reads a schema without the lock: a request of another kind does not wait for it.
+// of returns a schema. It reads it without the lock, so that requests for other kinds do not wait.
 func (s *Schemas) of(ctx context.Context, gvk schema.GroupVersionKind) (*spec.Schema, error) {
 	s.mu.Lock()
 	is, known := s.known[gvk]

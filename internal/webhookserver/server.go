@@ -34,49 +34,50 @@ import (
 
 // Options say what is served, and how.
 type Options struct {
-	// Watches are the watches at any time.
+	// Watches returns the current watches.
 	Watches func() []watches.Watch
-	// Host is the address that is listened on, empty for all, and Port the port.
+	// Host is the address to listen on, empty for all, and Port the port.
 	Host string
 	Port int
 	// CertDir has tls.crt and tls.key, which are read again when they change. It is empty
-	// where Certificates makes them.
+	// if Certificates makes them.
 	CertDir      string
 	Certificates *Certificates
-	// Dir is where commands get a directory for each call. It is the operator's alone.
+	// Dir is the directory in which each call of a command gets a directory. Only the operator
+	// has access to it.
 	Dir        string
 	Supervisor *supervise.Launcher
-	// Schemas are those of the versions that objects are converted to.
+	// Schemas has the schemas of the versions to which objects are converted.
 	Schemas *Schemas
 	Metrics *metrics.Recorder
 	Log     logr.Logger
 }
 
-// Server answers.
+// Server answers the API server's requests for admission and conversion.
 type Server struct {
 	Options
 
 	server webhook.Server
-	// calls and conversions bound what is done at a time: who reaches the port needs no
-	// token to ask.
+	// calls and conversions limit the work at a time: any client that reaches the port may
+	// send requests, without a token.
 	calls, conversions chan struct{}
-	// bodies and questions are how many bytes of reviews to convert, and of requests for
-	// admission, are in memory: neither takes what the others need.
+	// bodies and questions count the bytes in memory of reviews to convert, and of requests
+	// for admission. They have separate limits, so that neither kind uses up all memory.
 	bodies, questions atomic.Int64
 }
 
 const (
-	// maxCalls is how many commands run at a time; others wait as long as the API server.
+	// maxCalls is how many commands run at a time; others wait as long as the API server does.
 	maxCalls = 4
-	// maxConversions is how many reviews are answered at a time, and maxReview how large one
-	// may be: the API server asks for a whole page of a list at once.
+	// maxConversions is how many reviews are answered at a time, and maxReview how many bytes one
+	// may have: the API server converts a whole page of a list at once.
 	maxConversions = 4
 	maxReview      = 64 << 20
-	// maxBodies is how many bytes of reviews are in memory at a time, also of those that are
-	// not sent to the end.
+	// maxBodies is how many bytes of reviews are in memory at a time, including those that have
+	// not arrived completely.
 	maxBodies = 4 * maxReview
-	// maxQuestions is the same of requests for admission, and maxQuestion what
-	// controller-runtime reads of one.
+	// maxQuestions is the same for requests for admission, and maxQuestion how many bytes of one
+	// controller-runtime reads.
 	maxQuestions = 64 << 20
 	maxQuestion  = 7 << 20
 )
@@ -102,7 +103,7 @@ func New(o Options) *Server {
 // Ready checks that the server answers.
 func (s *Server) Ready() healthz.Checker { return s.server.StartedChecker() }
 
-// Serve answers until ctx ends, as soon as there is a certificate.
+// Serve answers requests until ctx ends. It begins when there is a certificate.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.Certificates != nil {
 		select {
@@ -120,18 +121,18 @@ func (s *Server) Serve(ctx context.Context) error {
 // patience is how long the API server waits for a conversion.
 const patience = 30 * time.Second
 
-// errFull ends the reading of a request.
+// errFull is the error of reading a request while too many bytes of others are in memory.
 var errFull = errors.New("the operator has no memory for more requests: try again")
 
-// bound has a client send its request within patience, and take the answer in as much time
-// again. Any client in the cluster may send one.
+// bound limits the time in which a client has to send its request to patience, and the time until
+// it has read the answer to twice that. Any client in the cluster may send requests.
 func bound(w http.ResponseWriter) {
 	connection, now := http.NewResponseController(w), time.Now()
-	_ = connection.SetReadDeadline(now.Add(patience)) // where there is none, as in tests, nothing is slow
+	_ = connection.SetReadDeadline(now.Add(patience)) // without deadlines, as in tests, nothing is slow
 	_ = connection.SetWriteDeadline(now.Add(2 * patience))
 }
 
-// counted is the body of a request, and counts what was read of it.
+// counted is the body of a request. It counts the bytes that were read, of this request in own and of all in all.
 type counted struct {
 	io.Reader
 
@@ -140,7 +141,7 @@ type counted struct {
 	own  int64
 }
 
-// Read fails where too much of all requests was read.
+// Read fails if more than most bytes of all requests were read.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.own += int64(n)
@@ -150,7 +151,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take returns the whole body, until giveBack. The client is told where it is not ok.
+// take returns the whole body, which counts until giveBack. If it is not ok, the client has got an error.
 func (c *counted) take(w http.ResponseWriter) (body []byte, ok bool) {
 	body, err := io.ReadAll(c)
 	switch {
@@ -173,7 +174,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// Of a 404, the API server would not pass on the text.
+	// The API server would not pass on the text of a 404.
 	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file, and delete what is not in it", http.StatusNotImplemented)
 }
 
@@ -191,7 +192,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, h hooks.Hook) {
 	})}).ServeHTTP(w, r)
 }
 
-// enter waits for a place; false if the client has gone.
+// enter waits for a place; it returns false if the client has gone.
 func enter(ctx context.Context, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -201,7 +202,7 @@ func enter(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// convert answers a review. It fails as a whole where an object cannot be converted.
+// convert answers a ConversionReview. It fails as a whole if one object cannot be converted.
 func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
@@ -223,8 +224,9 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reviewed is the answer to a review, or why there is none. It has one of the places, which
-// no client holds: the request is there, and the answer is sent later.
+// reviewed returns the answer to a ConversionReview, or why there is none. It takes one of the
+// places for conversions. A slow client cannot hold a place: the request has been read before,
+// and the answer is sent afterwards.
 func (s *Server) reviewed(ctx context.Context, body []byte) (answer []byte, code int) {
 	if !enter(ctx, s.conversions) {
 		return []byte("busy"), http.StatusServiceUnavailable
@@ -252,7 +254,7 @@ func (s *Server) review(ctx context.Context, request *apiextensionsv1.Conversion
 		o, w, err := s.converted(ctx, raw.Raw, request.DesiredAPIVersion)
 		kind = w.GVK.GroupKind()
 		if err != nil {
-			err = errors.New(text.Clip(err.Error(), maxSaid)) // names are as long as the client likes
+			err = errors.New(text.Clip(err.Error(), maxSaid)) // a client can send names of any length
 			s.Log.Error(err, "An object could not be converted")
 			result = metrics.WebhookFailed
 			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
@@ -263,7 +265,7 @@ func (s *Server) review(ctx context.Context, request *apiextensionsv1.Conversion
 	return response
 }
 
-// converted is an object in another version, and the watch whose conversion it is.
+// converted returns an object in another version, and the watch that has the conversion.
 func (s *Server) converted(ctx context.Context, raw []byte, desired string) (*unstructured.Unstructured, watches.Watch, error) {
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(raw); err != nil {

@@ -2,8 +2,8 @@
 // rolewright.operator, and those modules of operator_sdk.util that roles of
 // ansible-operator use, for projects that have not installed the original.
 //
-// The package puts their files where Ansible finds them, after all collections of the
-// user. It does not know what the modules ask for: the controller answers them.
+// The package puts their files where Ansible finds them after all collections of the
+// user. It does not know what the modules do: the controller handles their requests.
 package collection
 
 import (
@@ -22,14 +22,14 @@ import (
 //go:embed ansible_collections
 var files embed.FS
 
-// Dir is a directory with the collections; nil is none. Safe for concurrent use.
+// Dir is a directory with the collections; nil means none. It is safe for concurrent use.
 type Dir struct{ dir lockeddir.Dir }
 
 // prefix begins the names of the directories.
 const prefix = "rolewright-collections-"
 
-// Install writes the collections into a new directory below one that may be
-// everybody's, and removes those of processes that are no more.
+// Install writes the collections into a new directory below parent, which other users
+// may share, and removes the directories of processes that no longer exist.
 func Install(parent string) (*Dir, error) {
 	dir, err := lockeddir.Make(parent, prefix)
 	if err != nil {
@@ -42,9 +42,9 @@ func Install(parent string) (*Dir, error) {
 	return d, nil
 }
 
-// Modules are the full names of the modules that come with Rolewright, sorted.
+// Modules returns the full names of the modules that come with Rolewright, sorted.
 func Modules() []string {
-	paths, _ := fs.Glob(files, "ansible_collections/*/*/plugins/modules/*.py") // the pattern is right
+	paths, _ := fs.Glob(files, "ansible_collections/*/*/plugins/modules/*.py") // the pattern is valid
 	var names []string
 	for _, path := range paths {
 		part := strings.Split(strings.TrimSuffix(path, ".py"), "/")
@@ -53,7 +53,7 @@ func Modules() []string {
 	return names
 }
 
-// Ensure writes what is missing: someone may clean up where temporary files are.
+// Ensure writes missing files again: a cleaner of temporary files may have removed them.
 func (d *Dir) Ensure() error {
 	if d == nil {
 		return nil
@@ -76,7 +76,7 @@ func (d *Dir) Ensure() error {
 		if err != nil {
 			return err
 		}
-		// Another run may look for the file at this moment: it is complete, or missing.
+		// A run may look for the file at this moment, and must not find it incomplete.
 		part, err := os.CreateTemp(d.dir.Name(), ".part-")
 		if err != nil {
 			return err
@@ -93,9 +93,9 @@ func (d *Dir) Ensure() error {
 	return nil
 }
 
-// Environ adds the directory to an environment. It stands at the end of PYTHONPATH,
-// where Ansible looks for collections after all places that its configuration names,
-// whatever that is: a collection of the same name that the user has installed wins.
+// Environ adds the directory to an environment, at the end of PYTHONPATH. Ansible looks
+// there for collections after all places in its configuration: a collection of the same
+// name that the user has installed takes precedence.
 func (d *Dir) Environ(environ []string) []string {
 	const variable = "PYTHONPATH="
 	if d == nil {
@@ -108,7 +108,7 @@ func (d *Dir) Environ(environ []string) []string {
 		case !ok:
 			continue
 		case strings.HasSuffix(value, paths):
-			return environ // it is there already
+			return environ // the directory is already there
 		case value != "":
 			paths = value + string(os.PathListSeparator) + paths
 		}
@@ -117,10 +117,10 @@ func (d *Dir) Environ(environ []string) []string {
 	return append(environ[:len(environ):len(environ)], variable+paths)
 }
 
-// Close removes the directory. It is called when no run is in progress, and none
-// comes.
+// Close removes the directory. It is called when no run is in progress and none
+// will begin.
 func (d *Dir) Close() {
 	if d != nil {
-		_ = d.dir.Remove() // the next process does
+		_ = d.dir.Remove() // else the next process does
 	}
 }

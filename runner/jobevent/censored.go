@@ -11,20 +11,20 @@ import (
 )
 
 // ansible-core 2.19 prints the message of a failed task in a block of its own,
-// "[ERROR]: Task failed: …", before the line of the result, and does so for
-// tasks with no_log, too, of which that line is censored.
+// "[ERROR]: Task failed: …", before the line with the result. It prints the block
+// even for tasks with no_log, whose result is censored.
 var (
 	errorBlock = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\[ERROR\]: `)
 	resultLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:fatal|failed): \[`)
-	// A result is of several lines with verbosity 3 and in YAML: the first does not end it.
+	// With verbosity 3, and in YAML, a result has several lines: the first does not end it.
 	resultEnd    = regexp.MustCompile(`\}(?:\x1b\[[0-9;]*m)*\s*$`)
 	censoredLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\s*"?censored"?: `)
 	closingLine  = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\}`)
 	bannerLine   = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:TASK|PLAY|PLAY RECAP|RUNNING HANDLER) [\[*]`)
 )
 
-// WithoutCensored returns an event of a task with no_log without what is
-// printed of it before its censored result; any other as it is.
+// WithoutCensored returns the event of a task with no_log without the output
+// before its censored result, and any other event unchanged.
 func WithoutCensored(e Event) Event {
 	var res struct {
 		Censored *any `json:"censored"`
@@ -46,22 +46,23 @@ func WithoutCensored(e Event) Event {
 }
 
 const (
-	// maxBlock bounds what is held of a block until its result says what to do.
+	// maxBlock bounds the bytes held back of a block until its result tells whether it is censored.
 	maxBlock = 256 << 10
-	// maxResult bounds what is held of a result of several lines until it says that it is censored: then it has little else.
+	// maxResult bounds the bytes held back of a result of several lines until it is known to be censored: a censored
+	// result contains little else.
 	maxResult = 4 << 10
 )
 
-// CensoredReader returns output of ansible-playbook without the blocks of
-// errors of which the result is censored. Other blocks of more than 256 KiB are
-// cut.
+// CensoredReader returns the output of ansible-playbook without the error blocks
+// whose results are censored. It cuts other blocks at 256 KiB.
 func CensoredReader(r io.Reader) io.Reader {
 	return &censoredReader{in: bufio.NewReaderSize(r, maxString)}
 }
 
 type censoredReader struct {
 	in *bufio.Reader
-	// block is held while inBlock, and result, the lines of a result after it, while inResult; out is to be returned.
+	// block is held back while inBlock, and result, the lines of the result after it, while inResult; out is ready to be
+	// read.
 	block, result, out []byte
 	inBlock, inResult  bool
 	// begun is true in the middle of a line that is longer than the buffer.
@@ -89,7 +90,7 @@ func (c *censoredReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// release returns what is held.
+// release moves what is held back to out.
 func (c *censoredReader) release() {
 	c.out = append(append(c.out, c.block...), c.result...)
 	c.block, c.result, c.inBlock, c.inResult = nil, nil, false, false

@@ -9,33 +9,34 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Change is a task that has changed something on a host, or would have in check mode.
+// Change is a task that has changed something on a host, or would change it without check mode.
 // Its text is plain: see [Failure].
 type Change struct {
 	Task Task
 	Host string
-	// Diff says what, in the lines of a unified diff; empty where the result has none, or
-	// none that may be shown. All of a summary have 2 KiB, and the last one ends in "…"
-	// where that is not enough.
+	// Diff shows the change, in the lines of a unified diff; empty if the result has no
+	// diff, or none that may be shown. All diffs of a summary together have at most 2 KiB;
+	// if that is not enough, the last one ends in "…".
 	Diff string
-	// Withheld is true if there may be a diff that may not be shown: the task has no_log,
+	// Withheld is true if a diff must not be shown, should there be one: the task has no_log,
 	// or its result is about a Secret.
 	Withheld bool
 }
 
 const (
-	// maxChanges bounds the changes that are described.
+	// maxChanges is the largest number of changes that are described.
 	maxChanges = 10
-	// maxDiff bounds their diffs in bytes, maxDiffLines the texts that are compared.
+	// maxDiff bounds all their diffs together, in bytes; maxDiffLines bounds the texts that are compared.
 	maxDiff      = 2 << 10
 	maxDiffLines = 500
 )
 
-// secretWord is in the result of every task that reads or writes a Secret, be it an object
-// or a manifest: a diff has the changed fields only, and not the kind.
+// secretWord is in the result or the arguments of every task that reads or writes a Secret,
+// be it an object or a manifest. The diff itself may not contain it: it has only the changed
+// fields, and not the kind.
 var secretWord = regexp.MustCompile(`\bSecret(List)?\b`)
 
-// noteChange describes the change that a result tells of, if there is room.
+// noteChange adds the change that a result reports, if there is room.
 func (s *Summary) noteChange(d Data) {
 	if len(s.Changes) == maxChanges {
 		return
@@ -46,15 +47,15 @@ func (s *Summary) noteChange(d Data) {
 	for _, before := range s.Changes {
 		used += len(before.Diff)
 	}
-	const least = 100 // bytes: less than that says nothing
+	const least = 100 // bytes; a shorter diff is of no use
 	if room := maxDiff - used; !c.Withheld && room >= least {
 		c.Diff = bound(strings.TrimRight(plain(diffOf(d.Res, true)), "\n"), room)
 	}
 	s.Changes = append(s.Changes, c)
 }
 
-// diffOf is the diff in a result and, with items, those of its items that have changed something: an
-// item has no items.
+// diffOf returns the diff in a result and, with items, the diffs of those loop items that have changed
+// something. An item has no items itself.
 func diffOf(res json.RawMessage, items bool) string {
 	var diff, results []byte
 	fields(res, func(key string, value []byte) {
@@ -91,7 +92,7 @@ func writeDiff(out *strings.Builder, diff string) {
 	out.WriteString(diff)
 }
 
-// renderedDiff is one diff of a result as text, without the names of files, which may be
+// renderedDiff returns one diff of a result as text, without file names, which may be
 // temporary.
 func renderedDiff(diff []byte) string {
 	var before, after, prepared string
@@ -117,7 +118,7 @@ func renderedDiff(diff []byte) string {
 	return hunks
 }
 
-// compared is a side of a diff as text: Ansible shows what is not a string as JSON.
+// compared returns one side of a diff as text. Like Ansible, it shows a value that is not a string as JSON.
 func compared(value []byte) string {
 	if isNull(value) || value[0] == '"' {
 		return asString(value)
@@ -129,17 +130,17 @@ func compared(value []byte) string {
 		return ""
 	}
 	if linesOf(tree) > maxDiffLines {
-		return "…" // indentation makes far more of it than the event has
+		return "…" // indented, it would be far larger than the event
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(tree) // what was read can be written
+	_ = encoder.Encode(tree) // what was decoded can be encoded
 	return out.String()
 }
 
-// linesOf is the number of lines of an indented tree.
+// linesOf returns the number of lines of a tree as indented JSON.
 func linesOf(tree any) int {
 	n := 1
 	switch t := tree.(type) {
@@ -147,7 +148,7 @@ func linesOf(tree any) int {
 		for _, v := range t {
 			n += linesOf(v)
 		}
-		n += min(len(t), 1) // the end of one that is not empty
+		n += min(len(t), 1) // the closing bracket, unless it is empty
 	case map[string]any:
 		for _, v := range t {
 			n += linesOf(v)

@@ -21,8 +21,8 @@ var (
 
 // Decode reads one event. Memory is bounded, whatever the input: long strings
 // are cut, and a member that stays too long is dropped. A field of the wrong
-// type is left at zero; of a key that occurs twice the last one counts. An
-// error means that r holds no event at all, or that reading failed.
+// type is left at zero; of repeated keys the last one counts. An error means
+// that r holds no event at all, or that reading failed.
 func Decode(r io.Reader) (Event, error) {
 	text, err := shrink(r)
 	if err != nil {
@@ -99,13 +99,13 @@ func decodeData(text []byte) Data {
 		case "ignore_errors":
 			d.IgnoreErrors = asBool(value)
 		case "is_conditional":
-			// ansible-runner's callback marks handlers so, in the manner of
-			// Ansible 1; on other tasks it is always false.
+			// ansible-runner's callback marks handlers this way, as Ansible 1
+			// did; on other tasks it is always false.
 			d.Handler = asBool(value)
 		case "res":
 			d.Res = nil
 			if !isNull(value) {
-				// A copy, so as not to keep the whole text alive.
+				// A copy does not keep the whole text alive.
 				d.Res = bytes.Clone(value)
 			}
 		}
@@ -113,7 +113,7 @@ func decodeData(text []byte) Data {
 	return d
 }
 
-// decodeStats returns nil unless every count is a number for a host.
+// decodeStats decodes the stats of an event; nil unless every count is a number for a host.
 func decodeStats(text []byte) *Stats {
 	var s Stats
 	members := map[string]*map[string]int{
@@ -133,8 +133,8 @@ func decodeStats(text []byte) *Stats {
 	return &s
 }
 
-// fields calls visit with the members of a JSON object, in order, repeated
-// keys included; value is a part of object. Anything but an object has none.
+// fields calls visit with the members of a JSON object in order, including
+// repeated keys; value is a part of object. Other values have no members.
 //
 // Decoding into a struct would be shorter, but it matches keys regardless of
 // case, merges repeated ones, and stops at the first value of a wrong type.
@@ -194,20 +194,20 @@ func asInt(value []byte) int {
 	return n
 }
 
-// asTime accepts times with an offset (ansible-runner 2.4) and without one,
+// asTime accepts times with an offset (ansible-runner 2.4), and times without one,
 // which are in UTC (2.3).
 func asTime(value []byte) time.Time {
 	s := asString(value)
 	for _, layout := range []string{"2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05"} {
-		if t, err := time.Parse(layout, s); err == nil && t.Year() > 1 && t.Year() < 9999 { // others cannot be written in UTC
+		if t, err := time.Parse(layout, s); err == nil && t.Year() > 1 && t.Year() < 9999 { // other times cannot be written in UTC
 			return t.UTC()
 		}
 	}
 	return time.Time{}
 }
 
-// maxHosts bounds the hosts in the stats. An operator's inventory has one or a
-// few; what has more is not believed.
+// maxHosts is the largest number of hosts in the stats. An operator's inventory
+// has one or a few; stats with more are not believed.
 const maxHosts = 10_000
 
 // asCounts returns nil unless value maps names to whole numbers from 0.

@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoFile tells that there is no regular file of a name.
+// errNoFile says that there is no regular file with a name.
 var errNoFile = errors.New("no such regular file")
 
-// directory is the job_events directory, which may not exist yet. Once open it
-// is held by descriptor, so that nothing put in its place is ever read.
+// directory is the job_events directory, which may not exist yet. Once it is
+// open, all access is through its descriptor, so that nothing put in its place is
+// ever read.
 type directory struct {
 	path string
 	file *os.File
 	// awaited is the path that has to appear next: path itself, or the first
-	// of its parents that does not exist. Its parent is watched.
+	// of its parents that does not exist. The parent of awaited is watched.
 	awaited string
 	watched string
 }
@@ -37,8 +38,8 @@ func (d *directory) close() {
 	}
 }
 
-// open opens the directory if it is there, and has it, or the nearest parent
-// that exists, watched. That it is not there is no error.
+// open opens the directory if it exists, and watches it, or else its nearest
+// existing parent. It is no error if the directory does not exist.
 func (d *directory) open(w *fsnotify.Watcher) error {
 	if d.isOpen() {
 		return nil
@@ -56,8 +57,8 @@ func (d *directory) open(w *fsnotify.Watcher) error {
 		if w == nil || !d.watchParent(w) {
 			return nil
 		}
-		// A closer parent is watched now. What is missing may have appeared
-		// before that.
+		// A closer parent is watched now. The directory may have appeared
+		// before the watch began, so look again.
 	}
 }
 
@@ -75,21 +76,21 @@ func (d *directory) watchParent(w *fsnotify.Watcher) (closer bool) {
 	}
 }
 
-// watch moves the watch to a path. If it cannot, the poll has to do.
+// watch moves the watch to a path. If it fails, polling has to suffice.
 func (d *directory) watch(w *fsnotify.Watcher, path string) bool {
 	if w == nil || w.Add(path) != nil {
 		return false
 	}
 	if d.watched != "" && d.watched != path {
-		// It may have gone with what it watched.
+		// The old watch may have ended with the directory that it watched.
 		_ = w.Remove(d.watched)
 	}
 	d.watched = path
 	return true
 }
 
-// list calls visit with every name, in batches so as not to hold them all,
-// until it returns false.
+// list calls visit with each name until visit returns false. It reads the names
+// in batches, so that it does not hold all of them.
 func (d *directory) list(visit func(name string) bool) error {
 	if _, err := d.file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -118,9 +119,9 @@ func (d *directory) hasFile(name string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
-// read decodes an event file. Anything but a regular file is not even opened,
-// as that can block (a pipe) or act (a device); should one take the file's
-// place in between, O_NONBLOCK and the second look keep the harm out.
+// read decodes an event file. It does not even open anything but a regular file,
+// because that can block (a pipe) or have effects (a device). If one takes the
+// file's place in between, O_NONBLOCK and the second check prevent harm.
 func (d *directory) read(name string) (Event, error) {
 	if !d.hasFile(name) {
 		return Event{}, errNoFile

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Kind is ansible-runner's name of an event.
+// Kind is ansible-runner's name of a kind of event.
 type Kind string
 
-// The kinds that Rolewright looks at; any other passes through unread.
+// The kinds that Rolewright looks at; it passes events of other kinds through unread.
 const (
 	PlaybookStart    Kind = "playbook_on_start"
 	PlayStart        Kind = "playbook_on_play_start"
@@ -34,7 +34,7 @@ type Event struct {
 	// Counter numbers the events of a run from 1.
 	Counter int
 	Kind    Kind
-	// Created is in UTC; zero if the event carried no readable time.
+	// Created is in UTC; zero if the event has no readable time.
 	Created time.Time
 	// Stdout is the event's part of the output, escape sequences included.
 	Stdout string
@@ -53,14 +53,14 @@ type Data struct {
 	TaskPath       string // file:line
 	Role           string
 	Host           string
-	Name           string // of a task start
+	Name           string // the name of the play or task that starts
 	IgnoreErrors   bool
 	// Handler is true on the start of a task that runs as a handler.
 	Handler bool
 	// Res is the task's result as JSON; nil if absent or dropped by Decode for
 	// its size, {} if ansible-runner dropped it for its size.
 	Res json.RawMessage
-	// Stats is set on PlaybookStats only, and only if its counts are whole.
+	// Stats is set on PlaybookStats only, and only if its counts are complete and valid.
 	Stats *Stats
 }
 

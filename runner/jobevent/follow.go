@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errDuplicate is wrapped by the [EventError] of a file whose counter another
-// file had before.
+// errDuplicate is wrapped by the [EventError] of a second file with the same
+// counter.
 var errDuplicate = errors.New("a second file with this counter")
 
-// EventError tells that a file of an event could not be used.
+// EventError says that the file of an event could not be used.
 type EventError struct {
 	Counter int
 	Name    string
@@ -26,54 +26,53 @@ func (e *EventError) Error() string { return fmt.Sprintf("event %d: %v", e.Count
 
 func (e *EventError) Unwrap() error { return e.Err }
 
-// GapError tells that events are missing, from First to Last.
+// GapError says that the events with counters from First to Last are missing.
 type GapError struct{ First, Last int }
 
 func (e *GapError) Error() string { return fmt.Sprintf("events %d to %d are missing", e.First, e.Last) }
 
 const (
-	// pollEvery is how long a lost notification can go unnoticed; without any
-	// notifications (a host has few inotify instances per user) it is all
-	// there is, and shorter.
+	// pollEvery is how long a lost notification can go unnoticed. Without any
+	// notifications (a host has few inotify instances per user) there is only
+	// polling, and it is more frequent.
 	pollEvery        = time.Second
 	pollEveryUnaided = 200 * time.Millisecond
-	// pollEveryTold is for a directory of which each new file is told: none is missed.
+	// pollEveryTold is for [FollowTold], which misses no file.
 	pollEveryTold = time.Minute
-	// scanShare bounds the part of the time that goes into listing the
-	// directory while the run lasts to one in scanShare+1: a million names
-	// take most of a second.
+	// scanShare limits the time for listing the directory while the run lasts to
+	// one part in scanShare+1: listing a million names takes most of a second.
 	scanShare = 10
-	// gapPatience is how long a missing event is waited for while later ones
-	// are there. ansible-runner writes them in order, so it will not come.
+	// gapPatience is how long to wait for a missing event while later ones exist.
+	// ansible-runner writes events in order, so it will hardly come.
 	gapPatience = 2 * time.Second
-	// maxLiveGap bounds the gap that is given up while the run lasts: a stray
-	// file with an absurd counter must not make the genuine events late.
+	// maxLiveGap bounds the size of a gap that is skipped while the run lasts: a
+	// stray file with an absurd counter must not delay the genuine events.
 	maxLiveGap = 64 << 10
-	// maxRefused bounds how often in a row something is opened again for which there
-	// was no file descriptor: with the pauses, a minute.
+	// maxRefused is how often in a row opening is repeated if no file descriptor is
+	// left: with the pauses, for a minute.
 	maxRefused = 300
 )
 
 // Follow yields the events in dir, ansible-runner's job_events directory, in
 // the order of their counters, each once, while they are being written. It
-// ends after done was closed and everything there by then was yielded, or when
-// ctx is cancelled. The directory and its parents may come into being later.
+// ends when done is closed and everything that existed by then was yielded, or
+// when ctx is cancelled. The directory and its parents need not exist yet.
 //
-// A file that holds no event gives an [*EventError] and the event's counter;
-// events that are missing give a [*GapError], once they are not to be expected
-// any more; both are followed by what comes after. An error of another kind is
-// the last: the directory could not be read. Without a file descriptor, that and
-// files are tried again for a minute. Links, pipes, devices and
-// directories count as missing.
+// For a file that holds no event, Follow yields an [*EventError] and the event's
+// counter; for missing events that are no longer expected, a [*GapError]; and
+// goes on after both. An error of another kind is the last: the directory could
+// not be read. If no file descriptor is left, Follow tries again for a minute.
+// Links, pipes, devices and directories count as missing files.
 //
-// Memory is bounded, however large the events and however many there are. The
-// sequence can be iterated over more than once; each time it starts again.
+// Memory is bounded, however large and however many the events are. The
+// sequence can be iterated over more than once; each iteration starts from the
+// first event.
 func Follow(ctx context.Context, dir string, done <-chan struct{}) iter.Seq2[Event, error] {
 	return FollowTold(ctx, dir, nil, done)
 }
 
-// FollowTold is [Follow] for a directory into which this process puts the files: told gets the name of each, once it is there, unless it
-// is full. So neither notifications of the kernel are needed, of which a user has few, nor listings.
+// FollowTold is [Follow] for a directory into which this process puts the files. told receives the name of each file once it
+// exists, except while told is full. This needs no notifications of the kernel, which are scarce, and hardly any listings.
 func FollowTold(ctx context.Context, dir string, told <-chan string, done <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := newFollower(dir, told)
@@ -86,11 +85,12 @@ func FollowTold(ctx context.Context, dir string, told <-chan string, done <-chan
 // the window cheaply; the directory's listing is the truth.
 type follower struct {
 	directory directory
-	// told is nil for a directory of another process; watcher is nil if there are no notifications to be had, or told makes up for them.
+	// told is nil if another process writes the directory; watcher is nil if there are no notifications, or told replaces
+	// them.
 	told    <-chan string
 	watcher *fsnotify.Watcher
 
-	// next is the counter that is due; window holds later ones.
+	// next is the counter of the next event; window holds names with this or later counters.
 	next   int
 	window window
 	// behind remembers the files delivered last, to tell a repeated hint from
@@ -101,20 +101,20 @@ type follower struct {
 	}
 	duplicates []fileName
 
-	// stale is true if the directory may hold names that no one told of.
+	// stale is true if the directory may hold names that were not announced.
 	stale bool
-	// scanned and scanTook say when the last listing ended and what it cost.
+	// scanned is when the last listing ended, scanTook how long it took.
 	scanned  time.Time
 	scanTook time.Duration
 	// failure is why the directory cannot be read; reported at the end.
 	failure error
-	// gapSince is when the current gap was noticed; patience is how long it is
-	// waited for.
+	// gapSince is when the current gap was noticed, zero if there is none; patience
+	// is how long to wait for the missing events.
 	gapSince time.Time
 	patience time.Duration
-	// refused counts how often in a row there was no file descriptor.
+	// refused counts how often in a row no file descriptor was left.
 	refused int
-	// poll is the interval at which the directory is listed unasked.
+	// poll is the interval at which the directory is listed without a hint.
 	poll time.Duration
 }
 
@@ -146,7 +146,7 @@ func (f *follower) close() {
 
 func (f *follower) unwatch() {
 	if f.watcher != nil {
-		// Closing an inotify descriptor cannot fail in a way that matters.
+		// An error from closing an inotify descriptor does not matter.
 		_ = f.watcher.Close()
 		f.watcher = nil
 	}
@@ -156,7 +156,7 @@ func (f *follower) run(ctx context.Context, done <-chan struct{}, yield func(Eve
 	finished := false
 	for ctx.Err() == nil {
 		if !finished && isClosed(done) {
-			// What was written so far has to be seen; nothing else will come.
+			// List everything that was written so far; nothing else will come.
 			finished, f.stale = true, true
 			f.unwatch()
 		}
@@ -225,8 +225,8 @@ func (f *follower) deliver(yield func(Event, error) bool) bool {
 	return yield(e, nil)
 }
 
-// refusedBriefly tells, after a pause, whether there was no file descriptor for what is to be
-// opened, and it is to be tried again: other runs end, and give back theirs.
+// refusedBriefly returns true, after a pause, if err says that no file descriptor was left and
+// opening is to be repeated: other runs end, and release theirs.
 func (f *follower) refusedBriefly(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		f.refused = 0
@@ -251,7 +251,8 @@ func (f *follower) yieldDuplicates(yield func(Event, error) bool) bool {
 	return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, errDuplicate})
 }
 
-// see takes note of a name that a hint or a listing told of.
+// see handles a name from a hint or a listing. It returns true if the event is still to be
+// delivered; else it notes a duplicate.
 func (f *follower) see(n fileName) (ahead bool) {
 	if n.counter >= f.next {
 		return true
@@ -271,7 +272,7 @@ func (f *follower) mustScan(finished bool) bool {
 	return f.stale && (finished || !time.Now().Before(f.mayScan()))
 }
 
-// mayScan returns when the directory can be listed again, while the run lasts.
+// mayScan returns when the directory may be listed again, while the run lasts.
 func (f *follower) mayScan() time.Time { return f.scanned.Add(scanShare * f.scanTook) }
 
 // scan lists the directory and fills the window.
@@ -292,14 +293,14 @@ func (f *follower) scan(ctx context.Context) {
 	f.scanTook = f.scanned.Sub(start)
 }
 
-// ahead tells whether there is a name before which events can be given up while the run lasts.
+// ahead tells whether the window has a name up to which missing events may be skipped while the run lasts.
 func (f *follower) ahead() bool {
 	return !f.window.empty() && f.window.first().counter-f.next <= maxLiveGap
 }
 
-// gapIsOld tells whether the events before the window's first are not to be
-// waited for any more. The directory is listed again before that is said. A name of what
-// is no file is no event, and makes none before it late.
+// gapIsOld tells whether to give up waiting for the events before the window's
+// first name. It returns true only after another listing of the directory. Names
+// that do not belong to regular files are no events, and it drops them first.
 func (f *follower) gapIsOld() bool {
 	if !f.ahead() {
 		return false

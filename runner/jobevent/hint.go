@@ -8,7 +8,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// takeHints takes in the notifications that have arrived.
+// takeHints handles the notifications that have arrived.
 func (f *follower) takeHints() {
 	for range len(f.told) {
 		f.file(<-f.told)
@@ -16,7 +16,7 @@ func (f *follower) takeHints() {
 	if f.watcher == nil {
 		return
 	}
-	// Bounded, as they may arrive as fast as they are taken.
+	// The number is bounded, because they may arrive as fast as they are handled.
 	for range 4096 {
 		select {
 		case ev := <-f.watcher.Events:
@@ -29,7 +29,7 @@ func (f *follower) takeHints() {
 	}
 }
 
-// hint takes in one notification.
+// hint handles one notification.
 func (f *follower) hint(ev fsnotify.Event) {
 	if !ev.Has(fsnotify.Create) {
 		return
@@ -43,7 +43,7 @@ func (f *follower) hint(ev fsnotify.Event) {
 	}
 }
 
-// file takes in the name of a file that this process has put there. Where told was full, others were left out.
+// file handles the name of a file that this process has put there. If told was full, other names are missing.
 func (f *follower) file(name string) {
 	if len(f.told) >= cap(f.told)-1 || !f.directory.isOpen() {
 		f.stale = true

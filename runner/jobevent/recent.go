@@ -5,8 +5,8 @@ import "slices"
 // maxRecent is enough for the hosts and tasks in progress at one time.
 const maxRecent = 64
 
-// recent is a map that keeps the most recently set keys, so that what is
-// remembered of a run has a bound. The zero value is ready.
+// recent is a map that keeps only the most recently set keys, to bound the memory
+// for a run. The zero value is ready to use.
 type recent[K comparable, V any] struct {
 	keys   []K // the oldest first
 	values map[K]V

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// unknownFailure is the message where the result has none; the words are
-	// those that users of ansible-operator know.
+	// unknownFailure is the message if the result has none; users of
+	// ansible-operator know these words.
 	unknownFailure = "unknown playbook failure"
 	hiddenDetail   = "the output is hidden because of no_log"
 	droppedDetail  = "the result was dropped because of its size"
 
-	// maxItems bounds the loop items that are described.
+	// maxItems is the largest number of loop items that are described.
 	maxItems = 5
 )
 
@@ -23,7 +23,7 @@ type failedItems struct {
 	count     int
 }
 
-// add takes an item's result. One that is hidden is counted only.
+// add adds an item's result. It only counts a hidden one.
 func (i *failedItems) add(res json.RawMessage) {
 	i.count++
 	if len(i.described) == maxItems {
@@ -40,7 +40,7 @@ func (i *failedItems) add(res json.RawMessage) {
 	i.described = append(i.described, line(text, maxItem))
 }
 
-// result is what is read of a task's result: raw JSON, nil where absent.
+// result has the members of a task's result that are read; raw JSON is nil if absent.
 type result struct {
 	msg, reason, label, results    json.RawMessage
 	stderr, stdout, exception      json.RawMessage
@@ -90,11 +90,11 @@ func readResult(res json.RawMessage) result {
 
 func changed(res json.RawMessage) bool { return readResult(res).changed }
 
-// Changed tells whether the result of the event says that something was changed.
+// Changed tells whether the event's result says that something was changed.
 func (e Event) Changed() bool { return changed(e.Data.Res) }
 
-// describe tells what a result says about its failure. Items are those whose
-// own events were seen; if there are none, the result's list is used.
+// describe returns what a result says about its failure. items are the failed
+// items whose own events were seen; if there are none, the result's list is used.
 func describe(res json.RawMessage, items failedItems) Failure {
 	r := readResult(res)
 	if items.count == 0 {
@@ -111,7 +111,7 @@ func describe(res json.RawMessage, items failedItems) Failure {
 	}
 	switch {
 	case r.noLog:
-		// Whatever else is there is not meant to be seen.
+		// The rest of the result must not be shown.
 		f.Message, f.Detail, f.Items = unknownFailure, hiddenDetail, nil
 		return f
 	case !r.anything:
@@ -131,7 +131,7 @@ func describe(res json.RawMessage, items failedItems) Failure {
 	return f
 }
 
-// detail returns the most telling line beside the msg.
+// detail returns the most informative line apart from the msg; empty if there is none.
 func (r result) detail() string {
 	for _, text := range []json.RawMessage{r.stderr, r.moduleStderr, r.stdout, r.moduleStdout, r.exception, r.reason} {
 		if s := lastLine(rendered(text), maxDetail); s != "" {
@@ -141,8 +141,8 @@ func (r result) detail() string {
 	return ""
 }
 
-// rendered returns a JSON value as text: a string as it is, the elements of a
-// list joined, nothing for null, and compact JSON for all else.
+// rendered returns a JSON value as text: a string unchanged, the elements of a
+// list joined, nothing for null, and compact JSON for everything else.
 func rendered(value json.RawMessage) string {
 	switch {
 	case len(value) == 0 || isNull(value):
@@ -171,7 +171,7 @@ func compact(value []byte) string {
 	return b.String()
 }
 
-// isRequeueAfter tells the modules that ask for the next run.
+// isRequeueAfter tells whether an action is a module that asks for the next run.
 func isRequeueAfter(action string) bool {
 	switch action {
 	case "requeue_after", "operator_sdk.util.requeue_after", "rolewright.operator.requeue_after":
@@ -180,13 +180,13 @@ func isRequeueAfter(action string) bool {
 	return false
 }
 
-// RequeuesAfter tells whether the event is of a module that asks for the next run.
+// RequeuesAfter tells whether the event belongs to a module that asks for the next run.
 func (e Event) RequeuesAfter() bool {
 	return isRequeueAfter(e.Data.ResolvedAction) || isRequeueAfter(e.Data.TaskAction)
 }
 
-// parks tells whether a result is of the module wait_for of the collection rolewright.operator, and says that the operator is to
-// wait on after the run.
+// parks tells whether a result of the module rolewright.operator.wait_for says that the operator is to go on waiting
+// after the run.
 func parks(d Data) bool {
 	const action = "rolewright.operator.wait_for"
 	if d.ResolvedAction != action && d.TaskAction != action {
@@ -197,8 +197,8 @@ func parks(d Data) bool {
 	return r.parked
 }
 
-// requeuePeriod returns what the module returned as its period, whatever its
-// type; of a loop, that of the last item.
+// requeuePeriod returns the period that the module returned, as text, and whether
+// there is one. For a loop it is that of the last item.
 func requeuePeriod(res json.RawMessage) (string, bool) {
 	r := readResult(res)
 	elements(r.results, func(item []byte) {

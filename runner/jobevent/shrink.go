@@ -5,18 +5,18 @@ import (
 	"io"
 )
 
-// The limits of what is kept of one event file. ansible-runner bounds a result
-// at 700,000 characters and nothing else: a task that prints 10 MB under -v
-// makes a file of 20 MB.
+// Limits on one event file, in bytes. ansible-runner limits a result to 700,000
+// characters and nothing else: a task that prints 10 MB under -v makes a file of
+// 20 MB.
 const (
-	// maxString bounds one JSON string as it stands in the file.
+	// maxString bounds one JSON string, as written in the file.
 	maxString = 64 << 10
-	// maxValue bounds one member of the event or of its event_data. It is
-	// above ansible-runner's bound on results.
+	// maxValue bounds one member of the event or of its event_data. It is above
+	// ansible-runner's limit for results.
 	maxValue = 768 << 10
-	// maxEvent bounds what is left of the whole event.
+	// maxEvent bounds the whole event after shrinking.
 	maxEvent = 2 << 20
-	// maxInput bounds what is read at all: seconds of work, not minutes.
+	// maxInput bounds how much is read at all: seconds of work, not minutes.
 	maxInput = 1 << 30
 )
 
@@ -60,16 +60,16 @@ func shrink(r io.Reader) ([]byte, error) {
 	}
 }
 
-// A shrinker is a byte-wise machine that knows of JSON only what it needs:
-// where strings begin and end, and how deep it stands.
+// A shrinker is a state machine that reads bytes. It knows only as much JSON as it
+// needs: where strings begin and end, and how deep the nesting is.
 type shrinker struct {
 	out []byte
 	err error
 
 	depth int
-	// value is where the current member's value starts in out, -1 outside of
-	// one; valueDepth is the depth of the object that has the member.
-	// Dropping is true while the rest of that value is passed over.
+	// value is where the current member's value starts in out, -1 outside of a
+	// value; valueDepth is the depth of the object that has the member.
+	// dropping is true while the rest of that value is skipped.
 	value, valueDepth int
 	dropping          bool
 	// word is true inside NaN or Infinity.
@@ -79,7 +79,7 @@ type shrinker struct {
 	// start and whole are offsets in out: the string's first byte, and the
 	// last place where it may be cut without splitting a character.
 	start, whole int
-	// cutting is true while the rest of a string is passed over.
+	// cutting is true while the rest of a string is skipped.
 	cutting bool
 	// escape counts the bytes of the current escape sequence; code is the
 	// value of a \u sequence; high tells that a low surrogate has to follow.
@@ -88,8 +88,8 @@ type shrinker struct {
 	high   bool
 }
 
-// skip returns how many bytes can be passed over without looking at them one
-// by one: nearly all, where there are many.
+// skip returns how many bytes can be skipped without a step for each: in a long
+// string, nearly all.
 func (s *shrinker) skip(text []byte) int {
 	if !s.inString || !s.cutting && !s.dropping || s.escape > 0 || s.high {
 		return 0
@@ -187,7 +187,7 @@ func (s *shrinker) trackEscape(b byte) {
 	}
 }
 
-// hexDigit returns any value for what is no digit: the decoder refuses it.
+// hexDigit returns some value for a byte that is no digit: the decoder refuses it.
 func hexDigit(b byte) uint16 {
 	if b >= 'A' {
 		return uint16(b&0x0F) + 9
@@ -201,7 +201,7 @@ func (s *shrinker) endValue() {
 	}
 }
 
-// null writes null in place of a number that JSON does not have.
+// null writes null in place of a number that JSON cannot express.
 func (s *shrinker) null() {
 	if s.dropping {
 		return

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// Summary is what the events of one run add up to. The zero value is ready;
-// [Summary.Observe] is called from one goroutine. Its memory is bounded
+// Summary is what the events of one run add up to. The zero value is ready to
+// use; [Summary.Observe] is called from one goroutine. Its memory is bounded
 // however many events there are.
 type Summary struct {
-	// PlaybookUUID is that of the first playbook_on_start; events that carry
+	// PlaybookUUID is the UUID in the first playbook_on_start; events with
 	// another one are not accepted.
 	PlaybookUUID string
 	// Events counts accepted events; Foreign those that were refused because
-	// they do not bear the run's playbook UUID; Bad those that could not be
+	// they do not have the run's playbook UUID; Bad those that could not be
 	// read or made no sense; Gaps the counters that never appeared.
 	Events, Foreign, Bad, Gaps int
 
-	// Task is the task that runs now (or ran last), with its role, file:line
+	// Task is the task that is in progress, or was last, with its role, file:line
 	// and start; TasksStarted counts the tasks begun so far.
 	Task         Task
 	TasksStarted int
-	// Acted is true once a task was begun that is no meta task, and Answered once a task has a result on a host.
+	// Acted is true once a task other than a meta task was begun, and Answered once a task has a result on a host.
 	Acted, Answered bool
 
-	// The totals over all hosts: running counts until the stats event
-	// arrives, that event's figures afterwards.
+	// The totals over all hosts: running counts until the stats event arrives,
+	// afterwards the numbers of that event.
 	OK, Changed, Skipped, Failures, Unreachable, Rescued, Ignored int
 	// Complete is true once an accepted playbook_on_stats was seen.
 	Complete bool
@@ -38,32 +38,32 @@ type Summary struct {
 	CompletedAt time.Time
 	// Stats is that event's content, by host.
 	Stats *Stats
-	// NoHostsMatched is true if a play found no host. HostsMatched is true at the end if one is known to have found some.
+	// NoHostsMatched is true if a play found no host. HostsMatched is true at the end if a play is known to have found some.
 	NoHostsMatched, HostsMatched bool
 
-	// Changes holds the first results that say that something was changed, at most 10.
+	// Changes holds the first 10 changes at most.
 	Changes []Change
-	// Failed holds the most recent failures, at most 10, the newest last. Those
-	// under ignore_errors are not among them; those that were rescued, and
-	// those under ignore_unreachable, are, because the events do not tell:
-	// see [Summary.Culprits].
+	// Failed holds the most recent failures, at most 10, the newest last.
+	// Failures under ignore_errors are left out. Failures that were rescued, or
+	// are under ignore_unreachable, are included, because their events look the
+	// same: see [Summary.Culprits].
 	Failed []Failure
-	// RequeueAfter is the last valid or invalid wish of a requeue_after
-	// module; nil if there was none.
+	// RequeueAfter is the last request of a requeue_after module, valid or not;
+	// nil if there was none.
 	RequeueAfter *RequeueAfter
-	// Parked is true if a wait_for of the collection rolewright.operator has parked the object.
+	// Parked is true if rolewright.operator.wait_for has parked the object.
 	Parked bool
 
-	// worked is true once a task was begun that is more than preparation.
+	// worked is true once a task was begun that does more than prepare.
 	worked bool
-	// plays are those begun that have found hosts so far.
+	// plays counts the plays begun so far that have found hosts.
 	plays int
 	// started holds the tasks by UUID: under the free strategy several are
 	// in progress.
 	started recent[string, startedTask]
-	// items collects failed loop items until their task's own event.
+	// items collects failed loop items until the event of their task's result.
 	items recent[hostTask, failedItems]
-	// last holds every host's last failure of each sort.
+	// last holds each host's last failure: one of a task, and one to reach the host.
 	last recent[hostFailure, Failure]
 }
 
@@ -79,7 +79,7 @@ type hostFailure struct {
 	unreachable bool
 }
 
-// Task names a task. Its text is plain: see [Failure].
+// Task describes a task. Its text is plain: see [Failure].
 type Task struct {
 	Name, Action, Role string
 	Path               string // file:line
@@ -92,15 +92,15 @@ type Task struct {
 type Failure struct {
 	Task Task
 	Host string
-	// Message is the result's msg, rendered as text, at most 4 KiB; where there
-	// is none, the best other thing the result says. Never empty.
+	// Message is the result's msg as text, at most 4 KiB; if there is none, the
+	// most informative other part of the result. Never empty.
 	Message string
-	// Detail is what else the result says, mostly the last line of stderr:
-	// many a msg is just "non-zero return code". At most 1 KiB; may be empty.
+	// Detail is more from the result, usually the last line of stderr: the msg is
+	// often just "non-zero return code". At most 1 KiB; may be empty.
 	Detail string
-	// Items describe the loop items that failed, at most 5 of 200 bytes.
+	// Items describe failed loop items, at most 5, each in at most 200 bytes.
 	Items []string
-	// ItemsFailed counts them all.
+	// ItemsFailed counts all failed loop items.
 	ItemsFailed int
 	// Handler, FailedWhen and Unreachable tell what kind of failure it is.
 	Handler, FailedWhen, Unreachable bool
@@ -109,22 +109,22 @@ type Failure struct {
 // Hidden is true if the task has no_log.
 func (f Failure) Hidden() bool { return f.Detail == hiddenDetail }
 
-// RequeueAfter is the wish of a requeue_after task for the time until the
+// RequeueAfter is the request of a requeue_after task for the time until the
 // next run.
 type RequeueAfter struct {
-	// Period is the text the module returned; the reader validates it.
+	// Period is the text that the module returned; the caller has to validate it.
 	Period string
-	// Task is the task that asked.
+	// Task is the task that made the request.
 	Task Task
 }
 
 // Observe adds an event and tells whether it was accepted. Events that are not
-// the run's own change nothing but the count of Foreign.
+// the run's own change only the count Foreign.
 //
-// Data of a custom resource can forge events, as ansible-runner finds them in
-// the terminal output. What cannot be forged is playbook_uuid, which is drawn
-// after that data was fixed. Only messages may go without it, as those of the
-// time before the playbook starts do, and they say nothing that counts here.
+// Data of a custom resource can forge events, because ansible-runner finds them
+// in the terminal output. It cannot forge playbook_uuid, which is drawn after the
+// data was fixed. Only messages may lack a playbook_uuid, as they do before the
+// playbook starts, and they do not affect the summary.
 func (s *Summary) Observe(e Event) (accepted bool) {
 	switch {
 	case !s.owns(e):
@@ -145,7 +145,7 @@ func (s *Summary) Observe(e Event) (accepted bool) {
 	case TaskStart, HandlerTaskStart:
 		s.observeStart(e)
 	case PlayStart:
-		s.plays++ // for one without hosts, too
+		s.plays++ // even for a play without hosts, for which NoHostsMatched follows
 	case NoHostsMatched:
 		s.NoHostsMatched = true
 		s.plays--
@@ -186,7 +186,7 @@ func (s *Summary) owns(e Event) bool {
 	return uuid == s.PlaybookUUID
 }
 
-// isMessage tells the kinds that Ansible prints outside of plays and tasks.
+// isMessage tells whether Ansible prints events of this kind outside of plays and tasks.
 func (k Kind) isMessage() bool {
 	switch k {
 	case Verbose, "debug", "deprecated", "warning", "system_warning", "error":
@@ -208,8 +208,8 @@ func (s *Summary) observeStart(e Event) {
 	}
 }
 
-// Prepared reports whether no task was begun but those that gather facts and validate
-// arguments: how the run has ended cannot depend on anything that it has read.
+// Prepared reports whether the only tasks begun gather facts or validate arguments: then the
+// end of the run cannot depend on anything that it has read.
 func (s *Summary) Prepared() bool { return !s.worked && s.Bad == 0 && s.Gaps == 0 }
 
 func (s *Summary) task(d Data) Task {
@@ -256,7 +256,7 @@ func (s *Summary) observeFailure(e Event) {
 	items, _ := s.items.get(key)
 	s.items.remove(key)
 	if d.IgnoreErrors {
-		// Ansible counts such a result as ok, too.
+		// Ansible also counts such a result as ok.
 		s.OK++
 		s.Ignored++
 		s.observeChange(d)
@@ -289,16 +289,16 @@ func (s *Summary) observeStats(e Event) {
 	s.Rescued, s.Ignored = sum(st.Rescued), sum(st.Ignored)
 }
 
-// maxFailures bounds what is reported of failures.
+// maxFailures is the largest number of failures that are reported.
 const maxFailures = 10
 
-// Culprits returns the failures that count, in the order of the events, the
-// most recent 10: for each host with failures in the stats, its last failure,
-// and for each unreachable one, the task that could not reach it. What was
-// rescued is left out, as rescue comes before a host's final failure; only a
-// failure that is rescued in an always section after the one that counts is
-// taken for it, which the events do not allow to tell. Without stats no one
-// knows which failures count, and all of Failed is returned.
+// Culprits returns the failures that make the run fail, in the order of the
+// events, the 10 most recent at most: for each host with failures in the stats, its
+// last failure, and for each unreachable host, the task that could not reach it.
+// Rescued failures are left out, because rescue comes before a host's final
+// failure. The exception is a failure that is rescued in an always section after
+// the final failure: the events do not tell the two apart. Without stats, it is not
+// known which failures matter, and all of Failed is returned.
 func (s *Summary) Culprits() []Failure {
 	if s.Stats == nil {
 		return slices.Clone(s.Failed)
@@ -322,19 +322,19 @@ func (s *Summary) Culprits() []Failure {
 	return culprits[max(0, len(culprits)-maxFailures):]
 }
 
-// Decisive is the index of the failure that explains the run: the first one that is more
-// than an unreachable host, else the first.
+// Decisive returns the index of the failure that explains the run: the first that is not
+// just an unreachable host, else 0.
 func Decisive(culprits []Failure) int {
 	return max(0, slices.IndexFunc(culprits, func(f Failure) bool { return !f.Unreachable }))
 }
 
-// plausible tells whether the counts can be what Ansible counted. A nil Stats
-// is not: the event had none.
+// plausible tells whether Ansible can have counted this. A nil Stats is not
+// plausible: its event had no stats.
 func (s *Stats) plausible() bool {
 	return s != nil && !slices.ContainsFunc(s.all(), func(counts *map[string]int) bool { return !plausible(*counts) })
 }
 
-// plain returns a copy with the hosts' names as in [Failure].
+// plain returns a copy with plain names of hosts: see [Failure].
 func (s *Stats) plain() *Stats {
 	clean := *s
 	for _, counts := range clean.all() {

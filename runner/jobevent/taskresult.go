@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Outcome is how a task has ended on a host, in Ansible's words.
+// Outcome is how a task ended on a host, in Ansible's words.
 type Outcome string
 
 // The outcomes.
@@ -25,15 +25,15 @@ type TaskResult struct {
 	Play, Host string
 	Finished   time.Time
 	Outcome    Outcome
-	// Items is how many items its loop had; 0 without a loop, and where the result is
-	// too large to say.
+	// Items is how many items its loop had; 0 without a loop, or if the result was
+	// dropped because of its size.
 	Items int
-	// Message and Detail say why it has failed; empty for other outcomes.
+	// Message and Detail say why the task failed; empty for other outcomes.
 	Message, Detail string
 }
 
-// Result returns the result of a task that an event tells of, and false for an event of
-// another kind, or of another run. It is called before [Summary.Observe] gets the event.
+// Result returns the result of a task that an event reports, and false for an event of
+// another kind or of another run. It must be called before [Summary.Observe] gets the event.
 func (s *Summary) Result(e Event) (TaskResult, bool) {
 	d := e.Data
 	r := TaskResult{Play: line(d.Play, maxName), Host: line(d.Host, maxName), Finished: e.Created}
@@ -65,7 +65,7 @@ func (s *Summary) Result(e Event) (TaskResult, bool) {
 	return r, true
 }
 
-// itemsOf is the number of items in the result of a loop.
+// itemsOf returns the number of items in the result of a loop.
 func itemsOf(res json.RawMessage) int {
 	n := 0
 	elements(readResult(res).results, func([]byte) { n++ })

@@ -6,8 +6,8 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// Bounds in bytes of the text in a [Summary]: it ends in status conditions,
-// logs and metrics, and users who can create a custom resource write part of it.
+// Bounds, in bytes, of the texts in a [Summary]: they appear in status conditions,
+// logs and metrics, and users who can create a custom resource write part of them.
 const (
 	maxName    = 256
 	maxMessage = 4 << 10
@@ -25,13 +25,13 @@ func lines(s string, limit int) string {
 	return bound(strings.TrimSpace(plain(s)), limit)
 }
 
-// lastLine returns the last line of s that is not blank, as line does.
+// lastLine returns the last line of s that is not blank, in the form of line.
 func lastLine(s string, limit int) string {
 	s = strings.TrimSpace(plain(s))
 	return line(s[strings.LastIndexByte(s, '\n')+1:], limit)
 }
 
-// plain returns what a terminal shows of s, with newlines as the only control
+// plain returns s as a terminal would show it, with newlines as the only control
 // characters.
 func plain(s string) string {
 	s = text.Plain(s)
@@ -41,6 +41,6 @@ func plain(s string) string {
 	return s
 }
 
-// bound cuts s to at most limit bytes, between characters. It returns a copy, so
-// as not to keep alive what s may be a small part of.
+// bound cuts s to at most limit bytes, between characters. It returns a copy: s may
+// be a small part of a large text, which it would keep alive.
 func bound(s string, limit int) string { return strings.Clone(text.Clip(s, limit)) }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// windowSize bounds the names that are known but not delivered yet: some 5 MB.
-// With a directory of n events, n/windowSize passes over it are needed.
+// windowSize is the largest number of names that are known but not delivered yet;
+// they take some 5 MB. A directory with n events is listed n/windowSize times.
 const windowSize = 64 << 10
 
 // fileName is the name of an event file, N-uuid.json.
@@ -17,7 +17,8 @@ type fileName struct {
 	name    string
 }
 
-// parseName refuses temporary and partial files and whatever else is no event.
+// parseName parses the name of an event file. It refuses temporary and partial
+// files, and all other names.
 func parseName(name string) (fileName, bool) {
 	digits, rest, ok := strings.Cut(name, "-")
 	if !ok || !strings.HasSuffix(rest, ".json") || strings.HasSuffix(rest, "-partial.json") {
@@ -53,8 +54,8 @@ func (w *window) pop() fileName {
 	return n
 }
 
-// add inserts one name, in most cases at the end. After names were left out
-// it is not known what comes between them and a later name.
+// add inserts one name, usually at the end. If names were left out before, it does
+// not add a name after the last one: names that were left out may come between.
 func (w *window) add(n fileName) {
 	i, found := slices.BinarySearchFunc(w.names, n, compareNames)
 	if found || w.truncated && i == len(w.names) {
@@ -75,7 +76,7 @@ func (w *window) add(n fileName) {
 func (w *window) relist() { w.truncated = false }
 
 func (w *window) collect(n fileName) {
-	// Once full, what is beyond the last name need not be kept.
+	// Once the window is full, names after its last one need not be kept.
 	if w.truncated && compareNames(n, w.names[w.size-1]) > 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-// Package libraries looks for what modules of Kubernetes need beside Ansible.
+// Package libraries finds the libraries that the Kubernetes modules need in addition to Ansible.
 package libraries
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
-// Libraries are what modules of Kubernetes need beside Ansible; empty if they
-// are not found.
+// Libraries has the versions of what the Kubernetes modules need in addition to
+// Ansible; a version is empty if the library is not found.
 type Libraries struct {
-	// Client is the version of the Python package kubernetes, Core that of the
-	// collection kubernetes.core that is found first.
+	// Client is the version of the Python package kubernetes, Core the version of
+	// the collection kubernetes.core that is found first.
 	Client, Core string
 }
 
@@ -23,10 +23,9 @@ type Libraries struct {
 //go:embed libraries.py
 var program string
 
-// Find asks the Python interpreter that modules on localhost use.
-// collections are where Ansible looks for collections before the directories of
-// Python's own packages. environ is the environment, with a home directory that
-// need not exist.
+// Find asks python, the interpreter that modules on localhost use. collections are the
+// directories in which Ansible looks for collections before those of Python's own
+// packages. environ is the environment; its home directory need not exist.
 func Find(ctx context.Context, python string, environ, collections []string) (Libraries, error) {
 	out, err := ansibleenv.Output(ctx, environ, python, append([]string{"-c", program}, collections...)...)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package plainfile opens, reads and replaces small files in directories into
-// which a playbook may have put links, pipes or devices: nothing
-// blocks, no link is followed, and what is written is whole or not there.
+// which a playbook may have put links, pipes or devices: nothing blocks, no link
+// is followed, and files are written completely or not at all.
 //
 // It knows names and modes, and nothing of what the files are for.
 package plainfile
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotPlain is wrapped if the path is not a regular file, is too large, or
+// ErrNotPlain is wrapped if a file is not regular or is too large, or a directory
 // is not a directory.
 var ErrNotPlain = errors.New("not what it should be")
 
@@ -31,7 +31,7 @@ func Open(name string) (*os.File, error) {
 	return regular(f)
 }
 
-// regular closes a file that is not one.
+// regular returns f if it is a regular file, else it closes f and returns an error.
 func regular(f *os.File) (*os.File, error) {
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
@@ -51,8 +51,8 @@ func openIn(dir *os.Root, name string) (*os.File, error) {
 	return regular(f)
 }
 
-// OpenBelow opens a regular file for reading, whose name is relative to dir. No
-// link in the name leads out of dir, and the file itself is none.
+// OpenBelow opens a regular file for reading. name is relative to dir. Links in
+// name that lead out of dir are refused, and so is a file that is a link itself.
 func OpenBelow(dir, name string) (*os.File, error) {
 	root, err := OpenDir(dir)
 	if err != nil {
@@ -109,7 +109,7 @@ func readAll(f *os.File, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// OpenDir opens a directory that is no link. What is done through it stays in it.
+// OpenDir opens a directory that is not a link. Operations on the root stay inside it.
 func OpenDir(dir string) (*os.Root, error) {
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if err != nil {
@@ -127,12 +127,12 @@ func OpenDir(dir string) (*os.Root, error) {
 	return parent.OpenRoot(base)
 }
 
-// successor is the name under which the new content of a file comes into being.
+// successor is the name under which the new content of a file is written.
 func successor(base string) string { return "." + base + ".new" }
 
-// Reserve sets size bytes of the disk aside for the next [Replace] of name by
-// this or another process, so that it succeeds on a disk that is full by then.
-// File systems that write nothing in place cannot promise that.
+// Reserve reserves size bytes of the disk for the next [Replace] of name by this
+// or another process, so that Replace succeeds even if the disk is full by then.
+// File systems that do not write in place cannot guarantee that.
 func Reserve(name string, size int) error {
 	root, err := OpenDir(filepath.Dir(name))
 	if err != nil {
@@ -145,8 +145,8 @@ func Reserve(name string, size int) error {
 	return nil
 }
 
-// Replace gives a file of mode 0600 a new content, or leaves it as it was.
-// What stands in its place is removed: it is not written into.
+// Replace replaces a file by one with mode 0600 and the content data, or leaves it
+// as it was. It never writes into what is at the name before.
 func Replace(name string, data []byte) error {
 	root, err := OpenDir(filepath.Dir(name))
 	if err != nil {
@@ -173,7 +173,8 @@ func ReplaceIn(root *os.Root, base string, data []byte) error {
 	return nil
 }
 
-// fill writes data into a file of its own, in place if it has space already.
+// fill writes data to the named file: into the existing one if reserved accepts it, else
+// into a new one.
 func fill(root *os.Root, name string, data []byte) error {
 	f, err := reserved(root, name)
 	if err != nil {
@@ -194,8 +195,8 @@ func fill(root *os.Root, name string, data []byte) error {
 	return nil
 }
 
-// reserved opens a file for writing that has no other name, and so belongs to
-// no one else.
+// reserved opens an existing file for writing. The file must not have another name,
+// under which something else could use it.
 func reserved(root *os.Root, name string) (*os.File, error) {
 	fi, err := root.Lstat(name)
 	if err == nil && !lonely(fi) {

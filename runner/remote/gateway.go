@@ -28,19 +28,19 @@ import (
 	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
-// gateway is where the run finds the API server: on the loopback address of its container. It
-// passes requests on to the operator's API proxy, and has them wait while there is no operator.
+// gateway is the run's API server on the loopback address of its container. It passes requests
+// on to the operator's API proxy, and lets them wait while there is no operator.
 type gateway struct {
 	server   *http.Server
 	listener net.Listener
 	ca       []byte
-	cut      atomic.Int64
-	away     atomic.Int64       // since when requests wait for an operator, in Unix milliseconds; 0 while none does
-	stop     context.CancelFunc // ends connections that are not made yet
+	cut      atomic.Int64       // the requests without a complete answer: see [runner.Outcome].Cut
+	away     atomic.Int64       // since when requests wait for an operator, in Unix milliseconds; 0 if none waits
+	stop     context.CancelFunc // ends attempts to connect
 	wg       sync.WaitGroup
 }
 
-// clientConfig trusts the operator only.
+// clientConfig returns a TLS configuration that trusts only the operator.
 func clientConfig(ca []byte) (*tls.Config, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
@@ -49,14 +49,14 @@ func clientConfig(ca []byte) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, ServerName: ServerName, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, nil
 }
 
-// How long to wait before another attempt to reach the operator.
+// The shortest and the longest pause between two attempts to reach the operator.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 3 * time.Second
 )
 
-// pause waits, longer each time, and not as long as other Pods, which have lost their operator at the same moment; it is false if ctx
-// has ended.
+// pause waits, longer each time, and for a random part of the time: other Pods have lost their operator at the same
+// moment. It returns false if ctx has ended.
 func pause(ctx context.Context, d *time.Duration) bool {
 	*d = min(max(2**d, firstPause), lastPause)
 	t := time.NewTimer(*d/2 + rand.N(*d/2))
@@ -69,8 +69,8 @@ func pause(ctx context.Context, d *time.Duration) bool {
 	}
 }
 
-// dialOperator connects as soon as there is an operator that has the run, or refuses it: behind one address there may be
-// several, each with runs of its own. Where that takes long, say is told why.
+// dialOperator returns a function that connects to an operator, once one has the run or refuses it. There may be several
+// operators behind one address, each with runs of its own. If that takes long, say is called with the reason.
 func dialOperator(in Input, say func(text string)) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	config, err := clientConfig(in.CA)
 	if err != nil {
@@ -102,16 +102,18 @@ func dialOperator(in Input, say func(text string)) (func(ctx context.Context, ne
 	}, nil
 }
 
-// It is said why the operator is not reached after tellAfter, which is more than another one takes to follow, and then every tellEvery.
+// The reason why the operator is not reached is reported after tellAfter, which is longer than a change of operator
+// takes, and then every tellEvery.
 const (
 	tellAfter = 5 * time.Second
 	tellEvery = time.Minute
 )
 
-// unanswered is how long what was sent may stay without any answer of the other machine: it may be gone.
+// unanswered is how long sent data may stay unacknowledged before the other machine is considered gone.
 const unanswered = 20 * time.Second
 
-// endUnanswered ends a connection to a machine that is gone, for which the kernel would try for a quarter of an hour.
+// endUnanswered makes a connection end when the other machine is gone. By default the kernel would try for a quarter of
+// an hour.
 func endUnanswered(_, _ string, c syscall.RawConn) error {
 	var err error
 	if controlErr := c.Control(func(fd uintptr) {
@@ -122,20 +124,22 @@ func endUnanswered(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
-// maxHops is how often another operator is tried soon, which is more than there are; then it may be that no one has the run for a while.
+// maxHops is how often the next operator is tried without a longer pause. There are fewer operators: after that, probably
+// none has the run for a while.
 const maxHops = 64
 
 var errElsewhere = errors.New("another operator has the run")
 
-// another reports whether the next attempt may reach another operator, which has the run. One that stands by does not listen.
+// another reports whether the next attempt may reach another operator, which has the run. An operator on standby does not
+// listen.
 func another(err error) bool {
 	return errors.Is(err, errElsewhere) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dialTimeout is how long it may take to connect, and to hear whether the operator has the run.
+// dialTimeout limits the time to connect, and the time for the answer whether the operator has the run.
 const dialTimeout = 5 * time.Second
 
-// hasRun is an error where the operator at the other end does not have the run, but another one may, or this one later.
+// hasRun returns an error if the operator at the other end does not have the run, but another one may, or this one later.
 func hasRun(ctx context.Context, conn net.Conn, in Input) error {
 	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL+herePath, nil)
 	if err != nil {
@@ -170,7 +174,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the operator's URL: %w", err)
 	}
-	dial, err := dialOperator(in, func(string) {}) // the link is tried as often, and says it
+	dial, err := dialOperator(in, func(string) {}) // the link dials as often, and reports it
 	if err != nil {
 		return nil, err
 	}
@@ -187,18 +191,19 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the run: %w", err)
 	}
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx)) // a run that is stopped may ask for more until close
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx)) // a run that is being stopped may still send requests, until close
 	g := &gateway{stop: stop, ca: certificate, listener: tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})}
 	passes := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
 		},
-		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
+		// A connection is made when there is an operator. net/http repeats requests without a body whose old connection
+		// was cut.
 		Transport:      again{&http.Transport{DialTLSContext: until(serving, dial), MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true}},
 		FlushInterval:  -1,
 		ModifyResponse: g.counted,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil { // else the run has given it up: see reaching
+			if r.Context().Err() == nil { // else the run has given the request up: see reaching
 				g.cut.Add(1)
 			}
 			http.Error(w, "the operator cannot be reached: "+err.Error(), http.StatusBadGateway)
@@ -210,7 +215,8 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
-// again sends a request once more that an operator has not passed on, since another one has the run by now: a connection may be older.
+// again repeats a request that an operator has not passed on because another one now has the run: the connection may be
+// older.
 type again struct{ http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -236,22 +242,23 @@ func (a again) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// waiting is a request of the run.
+// waiting is a request of the run that may wait for a connection to an operator.
 type waiting struct {
-	// givenUp has a function called when the run gives it up, as [context.AfterFunc] does.
+	// givenUp calls a function when the run gives the request up, like [context.AfterFunc].
 	givenUp func(func()) (stop func() bool)
-	reached atomic.Bool // there is a connection for it
-	line    *line       // which is that
+	reached atomic.Bool // there is a connection for the request
+	line    *line       // that connection
 }
 
-// waitingKey is that of a *waiting in the context in which a connection is made.
+// waitingKey is the key of a *waiting in the context for making a connection.
 type waitingKey struct{}
 
-// bodyInMemory is more than the API server takes of a request.
+// bodyInMemory is more bytes than the API server accepts in a request.
 const bodyInMemory = 4 << 20
 
-// reaching counts requests that the run gives up while there is no operator to send them to. A healthy one is reached sooner than
-// in tellAfter. net/http notices that a request is given up, and does not send it later, once its body is read.
+// reaching counts requests that the run gives up while there is no operator to send them to. A healthy operator is
+// reached within tellAfter. Only after the body of a request is read, net/http notices that the request was given up, and
+// does not send it later.
 func (g *gateway) reaching(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody && r.Header.Get("Upgrade") == "" {
@@ -274,7 +281,7 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 		}}
 		ctx := context.WithValue(r.Context(), waitingKey{}, waits)
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-			GetConn: func(string) { // again, where the operator ends before it answers
+			GetConn: func(string) { // called again if the operator ends before it answers
 				waits.reached.Store(false)
 				g.away.CompareAndSwap(0, time.Now().UnixMilli())
 			},
@@ -296,7 +303,7 @@ func (g *gateway) reaching(next http.Handler) http.Handler {
 
 type dialing func(ctx context.Context, network, address string) (net.Conn, error)
 
-// until has dial end with serving, and with the request for which it was begun: net/http would go on.
+// until makes dial end with serving, or with the request that it was begun for; net/http would go on dialling.
 func until(serving context.Context, dial dialing) dialing {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, stop := context.WithCancel(ctx)
@@ -309,7 +316,7 @@ func until(serving context.Context, dial dialing) dialing {
 	}
 }
 
-// counted has answers counted that are cut before their end. Those of watches end at any time.
+// counted makes g count answers that are cut before their end, except for watches, which may end at any time.
 func (g *gateway) counted(r *http.Response) error {
 	switch {
 	case r.StatusCode == http.StatusSwitchingProtocols:
@@ -335,7 +342,7 @@ func (b *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// kubeconfig is that of the run, with this server in place of the operator's.
+// kubeconfig returns the run's kubeconfig with the gateway in place of the operator's proxy.
 func (g *gateway) kubeconfig(of []byte, in Input) []byte {
 	of = bytes.ReplaceAll(of, []byte("server: "+in.Server), []byte("server: https://"+g.listener.Addr().String()))
 	return bytes.ReplaceAll(of, []byte(base64.StdEncoding.EncodeToString(in.ServerCA)), []byte(base64.StdEncoding.EncodeToString(g.ca)))
@@ -347,5 +354,5 @@ func (g *gateway) close() {
 	g.wg.Wait()
 }
 
-// silent is for what net/http prints of connections that break.
+// silent discards what net/http logs about broken connections.
 func silent() *stdlog.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) }

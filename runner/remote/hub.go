@@ -20,35 +20,36 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Hub is where the containers of an operator's runs send their artifacts. It is an
+// Hub receives the artifacts of an operator's runs from their containers. It is an
 // [http.Handler], safe for concurrent use.
 type Hub struct {
 	mu sync.Mutex
-	// sessions are by the digest of their token, so that the time of the look-up tells nothing.
+	// sessions are keyed by the digest of their token, so that the time of a lookup reveals nothing about tokens.
 	sessions map[[sha256.Size]byte]*Session
 	place    func(digest [sha256.Size]byte) Place
 }
 
-// Place is where a run is that a [Hub] does not have.
+// Place says where a run is that a [Hub] does not have.
 type Place int
 
 const (
-	Nowhere   Place = iota // its container is told to end it
-	Later                  // it will be admitted here
-	Elsewhere              // another operator behind the same address has it
+	Nowhere   Place = iota // the run is unknown, and its container is told to end it
+	Later                  // the run will be admitted here
+	Elsewhere              // another operator behind the same address has the run
 )
 
-// NewHub returns a Hub without runs; place tells where one is whose token has a digest.
+// NewHub returns a Hub without runs; place tells where the run is whose token has the digest.
 func NewHub(place func(digest [sha256.Size]byte) Place) *Hub {
 	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, place: place}
 }
 
 // Session is a run whose artifacts are received.
 type Session struct {
-	// Started is closed when the container has got leave to start the run, and Done when all
-	// artifacts and the outcome are there.
+	// Started is closed when the container has got permission to start the run, and Done when all
+	// artifacts and the outcome have been received.
 	Started, Done chan struct{}
-	// Told has the names of events that were received, unless it is full, and a value at first and after reports were.
+	// Told gets the name of each event that was received, unless it is full, and an empty text at the start and for each
+	// piece of reports.
 	Told chan string
 
 	hub    *Hub
@@ -58,16 +59,16 @@ type Session struct {
 	dir    *os.Root
 	limit  int64
 	epoch  string
-	// adopted is true for a run that another operator has begun, maybe.
+	// adopted is true for a run that another operator may have begun.
 	adopted bool
 
-	// receiving is held while a container sends, and guards what follows.
+	// receiving is held while a container sends, and guards the fields below.
 	receiving sync.Mutex
-	pod       string
-	have      int
-	reports   int64 // -1 for a run of Ansible
-	bytes     int64
-	over      bool
+	pod       string // the Pod that makes the run; empty until one has asked
+	have      int    // all events up to this counter are there
+	reports   int64  // the bytes of reports; -1 for a run of Ansible
+	bytes     int64  // what all received files use of the disk
+	over      bool   // nothing more is accepted
 
 	mu      sync.Mutex
 	reader  *http.ResponseController // of the request in progress
@@ -77,21 +78,21 @@ type Session struct {
 }
 
 const (
-	// told is how many events may wait until they are read; for more of them, their directory is listed.
+	// told is the capacity of [Session.Told]; if more events wait, the reader lists their directory.
 	told = 64
 	// sendTimeout is how long a container may take to send one request.
 	sendTimeout = 5 * time.Minute
-	// A file takes whole blocks of the disk, and a place in its directory.
+	// A file uses whole blocks of the disk, and an entry in its directory.
 	blockBytes = 4096
 	fileBytes  = 512
 )
 
-// taken is what a file of a size takes of the disk, at least, in bytes.
+// taken returns how many bytes of the disk a file of the size uses at least.
 func taken(size int64) int64 {
 	return (size+blockBytes-1)/blockBytes*blockBytes + fileBytes
 }
 
-// reading bounds the time for the request that is received from now on; nil is none.
+// reading limits the time for the request of c, which is received from now on. nil means that no request is received.
 func (s *Session) reading(c *http.ResponseController) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,12 +104,12 @@ func (s *Session) reading(c *http.ResponseController) {
 	if s.closed {
 		until = time.Now()
 	}
-	_ = c.SetReadDeadline(until) // where there is none, as in tests, nothing is slow
+	_ = c.SetReadDeadline(until) // without deadlines, as in tests, nothing is slow
 }
 
-// Admit receives the artifacts of the run of req into its directory, which [runner.CreateMirror]
-// has made. pod is the one that makes the run; empty for the first that asks. It may send twice
-// the bytes that the run may write: all of it once more.
+// Admit receives the artifacts of the run of req in the run's directory, which [runner.CreateMirror]
+// has made. pod names the Pod that makes the run; if it is empty, the first Pod that asks makes it.
+// The Pod may send twice the bytes that the run may write, because it may have to send all again.
 func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 	dir, err := plainfile.OpenDir(req.Dir)
 	if err != nil {
@@ -137,8 +138,9 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 	return s, nil
 }
 
-// Recorded tells the container of a run that the end is recorded, if all of it was received: until then it keeps
-// the artifacts, for an operator that adopts the run after this one. The run has to be of the object, if one is given.
+// Recorded forgets a run whose end is recorded, if everything of it was received. Its container, which keeps the artifacts
+// until then for an operator that adopts the run, learns from that that it may end. If uid is not empty, the run must be of
+// the object with that UID.
 func (h *Hub) Recorded(id, uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,8 +149,8 @@ func (h *Hub) Recorded(id, uid string) {
 	})
 }
 
-// Close ends the reception, and waits until nothing is received any more. The container is told
-// to end the run, unless it has sent all of it: see [Hub.Recorded].
+// Close ends the reception, and waits for the request in progress to end. The container is told
+// to end the run, unless it has sent everything: see [Hub.Recorded].
 func (s *Session) Close() {
 	s.hub.mu.Lock()
 	if !s.finished() {
@@ -158,17 +160,16 @@ func (s *Session) Close() {
 	s.mu.Lock()
 	s.closed = true
 	if s.reader != nil {
-		_ = s.reader.SetReadDeadline(time.Now()) // what is sent too slowly is not waited for
+		_ = s.reader.SetReadDeadline(time.Now()) // do not wait for a slow sender
 	}
 	s.mu.Unlock()
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
 	s.over = true
-	_ = s.dir.Close() // nothing is written any more
+	_ = s.dir.Close() // nothing more is written
 }
 
-// readHave finds out up to which counter the events are there, how much of the reports of a
-// command, and how much all takes: an earlier process has received it.
+// readHave sets have, reports and bytes from what an earlier process has received.
 func (s *Session) readHave(command bool) error {
 	if s.reports = -1; command {
 		info, err := s.dir.Lstat(s.artifact(runner.ReportsFile))
@@ -200,21 +201,21 @@ func (s *Session) readHave(command bool) error {
 		last = append(last, s.artifact(name))
 	}
 	for _, name := range last {
-		if info, err := s.dir.Lstat(name); err == nil { // else it has not come
+		if info, err := s.dir.Lstat(name); err == nil { // else it was not received
 			s.bytes += taken(info.Size())
 		}
 	}
 	slices.Sort(counters)
 	for _, n := range counters {
 		if n > s.have+1 {
-			break // what comes after a gap is sent once more
+			break // events after a gap are sent again
 		}
 		s.have = n
 	}
 	return nil
 }
 
-// counterOf is the counter of an event's file.
+// counterOf returns the counter in the name of an event's file; it is false for other names.
 func counterOf(name string) (int, bool) {
 	parts := eventName.FindStringSubmatch(name)
 	if parts == nil || strings.HasSuffix(name, "-partial.json") { // a UUID may begin with digits only
@@ -224,7 +225,7 @@ func counterOf(name string) (int, bool) {
 	return n, err == nil
 }
 
-// ServeHTTP implements [http.Handler] for what is below [Root].
+// ServeHTTP implements [http.Handler] for paths below [Root].
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	digest := sha256.Sum256([]byte(token))
@@ -237,18 +238,18 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case place != Nowhere:
-		w.Header().Set("Connection", "close") // the next one may lead to another operator
+		w.Header().Set("Connection", "close") // the next connection may lead to another operator
 		w.Header().Set(notHereHeader, "true")
 		if place == Elsewhere {
 			w.Header().Set(elsewhereHeader, "true")
 		}
 		http.Error(w, "this operator does not have the run", http.StatusServiceUnavailable)
 	case s == nil:
-		if r.URL.Path != herePath { // after which Pods go on in the same connection
+		if r.URL.Path != herePath { // after herePath, Pods go on in the same connection
 			w.Header().Set("Connection", "close")
 		}
 		http.Error(w, "there is no such run", http.StatusUnauthorized)
-	case r.URL.Path == herePath: // it is
+	case r.URL.Path == herePath: // the run is here
 	case r.Method != http.MethodPost || r.URL.Path != startPath && r.URL.Path != filesPath:
 		http.Error(w, "there is nothing here", http.StatusNotFound)
 	default:
@@ -264,7 +265,7 @@ var (
 )
 
 func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
-	if !s.receiving.TryLock() { // a container sends one request at a time
+	if !s.receiving.TryLock() { // a container should send one request at a time
 		http.Error(w, "another request of the run is in progress", http.StatusServiceUnavailable)
 		return
 	}
@@ -280,7 +281,7 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 	case pod == "" || s.pod != "" && s.pod != pod:
 		err = errOtherPod
 	case s.over && s.finished():
-		// It has not heard that all is there.
+		// It has not got the answer that everything was received.
 	case s.over:
 		err = errOver
 	case start && s.pod == "":
@@ -288,12 +289,12 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		close(s.Started)
 	case start:
 	case s.pod == "" && s.adopted && r.URL.Query().Get(epochParameter) != "":
-		s.pod = pod // it has the leave of another operator, which this one has not seen yet
+		s.pod = pod // another operator has permitted it to start, which this one has not seen yet
 		close(s.Started)
 	case s.pod == "":
-		err = errOtherPod // it has no leave
+		err = errOtherPod // it has no permission to start
 	case r.URL.Query().Get(epochParameter) != s.epoch:
-		// It has told another operator what this one lacks.
+		// It does not know yet what this operator has: the answer says so.
 	default:
 		err = s.receive(hearing{r.Body, s})
 		s.note(err)
@@ -309,7 +310,7 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not all was received: "+err.Error(), http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have, max(s.reports, 0)}) // who is gone asks again
+		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have, max(s.reports, 0)}) // if the answer is lost, the container asks again
 	}
 }
 
@@ -320,8 +321,8 @@ func (s *Session) hear() {
 	s.heard = time.Now()
 }
 
-// Heard is when the Pod of a run that has begun reached this operator last, or when this operator adopted the run; zero before. It
-// asks whether to go on every [Beat] at least.
+// Heard returns when the Pod of the run last reached this operator, or when this operator adopted the run; zero before
+// the run has begun. The Pod asks whether to go on every [Beat] at least.
 func (s *Session) Heard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

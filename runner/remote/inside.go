@@ -17,35 +17,35 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// Options of the process in the container.
+// Options are the options of the process in the container.
 type Options struct {
-	// Input is the file that [Encode] has made, and Pod what names this container and no other.
+	// Input is the path of a file that [Encode] has made; Pod is a unique name of this container.
 	Input, Pod string
-	// Termination is the file for the verdict, for people; empty for none.
+	// Termination is the file that gets the verdict, for people; empty for none.
 	Termination string
 	// Runner makes the run.
 	Runner *runner.Runner
-	// Say is told what happens, for the log of the container.
+	// Say writes a message to the log of the container.
 	Say func(text string)
-	// Patience is how long artifacts are sent on after this process was told to end.
+	// Patience is how long artifacts are still sent after this process was told to end.
 	Patience time.Duration
 }
 
-// Beat is how often the operator is asked whether the run is to go on, if no event says it.
+// Beat is the time after which the operator is asked whether the run is to go on, unless events were sent meanwhile.
 const Beat = 10 * time.Second
 
-// sendEvery is the shortest time between two requests with events. What a command reports is looked at
-// every reportsEvery while it reports, and less and less often up to reportsIdle while it does not.
+// sendEvery is the shortest time between two requests with events. The reports of a command are checked
+// every reportsEvery while new ones come, and else less and less often, up to every reportsIdle.
 const (
 	sendEvery    = 200 * time.Millisecond
 	reportsEvery = 500 * time.Millisecond
 	reportsIdle  = 4 * time.Second
 )
 
-// Inside makes the run of an input, and returns when the operator has all of it and has recorded
+// Inside makes the run of an input, and returns when the operator has received all artifacts and recorded
 // the end. When ctx ends, the run is stopped. The error is nil if the operator has the outcome, whatever it is.
 func Inside(ctx context.Context, opts Options) error {
-	data, err := os.ReadFile(opts.Input) // a link, as all in the volume of a Secret
+	data, err := os.ReadFile(opts.Input) // a link, like all files in the volume of a Secret
 	if err != nil {
 		return fmt.Errorf("read the input of the run: %w", err)
 	}
@@ -105,11 +105,11 @@ func Inside(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// stayFor is how long the artifacts are kept for another operator. The Pod is told to end as soon as the end is recorded.
+// stayFor is how long the artifacts are kept for another operator. The Pod ends sooner, as soon as the end is recorded.
 const stayFor = 10 * time.Minute
 
-// stay sends everything once more where the operator ends before it has recorded the end of the run, and another one adopts it. It
-// returns when the run is known no more, or ctx ends.
+// stay sends everything again if the operator ends before it has recorded the end of the run, and another one adopts the
+// run. It returns when the operator no longer knows the run, or ctx ends.
 func (l *link) stay(ctx context.Context, o runner.Outcome) {
 	ctx, cancel := context.WithTimeout(ctx, stayFor)
 	defer cancel()
@@ -171,7 +171,7 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 	cancel()
 }
 
-// runner is the request for a [runner.Runner].
+// runner returns the request for a [runner.Runner].
 func (r request) runner() runner.Request {
 	return runner.Request{
 		ID: r.ID, Dir: r.Dir, Content: runner.Content{Playbook: r.Playbook, Role: r.Role, Command: r.Command}, ExtraVars: r.ExtraVars, Env: r.Env, Files: r.Files,
@@ -180,11 +180,11 @@ func (r request) runner() runner.Request {
 	}
 }
 
-// deadlineEnv is when a command is stopped, as its input says, too.
+// deadlineEnv is the variable with the time at which a command is stopped, which its input contains, too.
 const deadlineEnv = "ROLEWRIGHT_DEADLINE"
 
-// allTime are the files and the environment of a run that begins now. A command was told when its timeout would be over if it had
-// not waited for its Pod.
+// allTime returns the files and the environment of a run that begins now. The deadline in the request does not consider
+// that the command has waited for its Pod; allTime replaces it, so that the command has all of its timeout.
 func (r request) allTime(now time.Time) (files map[string][]byte, env map[string]string) {
 	if r.Command == nil || r.Timeout <= 0 || r.Env[deadlineEnv] == "" {
 		return r.Files, r.Env
@@ -204,7 +204,7 @@ func (r request) allTime(now time.Time) (files map[string][]byte, env map[string
 	return files, env
 }
 
-// verdict is the termination message: what people see of the Pod.
+// verdict is the termination message of the container, which people see in the Pod's status.
 type verdict struct {
 	Run         string `json:"run"`
 	Success     bool   `json:"success"`
@@ -216,8 +216,8 @@ type verdict struct {
 	Unreachable int    `json:"unreachable"`
 }
 
-// conclude tells people how the run has ended. The texts of the run are left out: they may
-// hold secrets, which only the operator knows.
+// conclude tells people how the run has ended. It leaves out the texts of the run: they may
+// contain secrets, which only the operator can mask.
 func (o Options) conclude(res runner.Result, err error) {
 	v := res.Verdict()
 	said := verdict{
@@ -232,14 +232,14 @@ func (o Options) conclude(res runner.Result, err error) {
 		return
 	}
 	o.Say("run " + res.ID + " has ended: " + string(data))
-	// A help for people, where a kubelet has made the file.
+	// It is a help for people, if the kubelet has made the file.
 	if to, err := os.OpenFile(o.Termination, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
 		_, _ = to.Write(data)
 		_ = to.Close()
 	}
 }
 
-// Install copies the program that runs into dir, for a container of another image.
+// Install copies this program into dir, for a container of another image.
 func Install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -23,20 +23,21 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// ErrGivenUp is returned when the operator does not know the run, or has another Pod make it.
+// ErrGivenUp is returned if the operator does not know the run, or another Pod makes it.
 var ErrGivenUp = errors.New("the operator has given up this run")
 
-// link is the container's way to the hub.
+// link is the container's side of the connection to the [Hub].
 type link struct {
 	in     Input
 	pod    string
 	client *http.Client
 
+	// epoch, have and reports are from the last answer of the operator: see [holding].
 	epoch string
 	have  int
 	// sent are the events beyond have that the operator of this epoch has.
 	sent map[string]bool
-	// reports is how many bytes the operator has of what the command has reported.
+	// reports is how many bytes of the command's reports the operator has.
 	reports int64
 }
 
@@ -47,11 +48,12 @@ func newLink(in Input, pod string, say func(text string)) (*link, error) {
 	}
 	return &link{in: in, pod: pod, sent: map[string]bool{}, client: &http.Client{
 		Transport: &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 1},
-		Timeout:   5 * time.Minute, // for a batch
+		Timeout:   5 * time.Minute, // for one batch
 	}}, nil
 }
 
-// post asks until the operator answers; [ErrGivenUp] if that is a refusal. Each attempt has a body of its own.
+// post repeats a request until the operator answers; the error wraps [ErrGivenUp] if the answer is a refusal. body is
+// called for each attempt.
 func (l *link) post(ctx context.Context, at string, body func() io.Reader) error {
 	var d time.Duration
 	for {
@@ -65,7 +67,7 @@ func (l *link) post(ctx context.Context, at string, body func() io.Reader) error
 	}
 }
 
-// nothing is the body of a request that has none.
+// nothing returns an empty body.
 func nothing() io.Reader { return http.NoBody }
 
 func (l *link) postOnce(ctx context.Context, at string, body io.Reader) error {
@@ -103,13 +105,13 @@ func (l *link) postOnce(ctx context.Context, at string, body io.Reader) error {
 	return nil
 }
 
-// errNewEpoch says that the operator is another one, which may lack what the one before had.
+// errNewEpoch says that there is a new operator process, which may lack what the one before had.
 var errNewEpoch = errors.New("the operator has started again")
 
-// batchSize is how much is sent at a time, unless one file is larger.
+// batchSize is how many bytes are sent at a time, unless one file is larger.
 const batchSize = 1 << 20
 
-// batch are files for one request.
+// batch is an archive of files for one request.
 type batch struct {
 	buffer bytes.Buffer
 	files  *tar.Writer
@@ -133,7 +135,7 @@ func (b *batch) add(name string, data []byte) error {
 	return nil
 }
 
-// send sends a batch, and notes what the operator has then.
+// send sends a batch, and notes that the operator has its files.
 func (l *link) send(ctx context.Context, b *batch) error {
 	if err := b.files.Close(); err != nil {
 		return fmt.Errorf("pack the artifacts: %w", err)
@@ -147,8 +149,8 @@ func (l *link) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// events sends the events and reports that are there and that the operator does not have; a request is
-// sent in any case, for it tells whether the run is to go on.
+// events sends the events and reports that the operator lacks. It sends a request in any case, because the
+// answer tells whether the run is to go on.
 func (l *link) events(ctx context.Context) error {
 	names, err := l.missing()
 	if err != nil {
@@ -158,7 +160,7 @@ func (l *link) events(ctx context.Context) error {
 	for _, name := range names {
 		data, err := plainfile.Read(filepath.Join(l.artifacts(), filepath.FromSlash(name)), fileLimit)
 		if err != nil {
-			l.sent[name] = true // no file, or one that no one would read
+			l.sent[name] = true // no file, or one that the operator would not read
 			continue
 		}
 		if err := b.add(name, data); err != nil {
@@ -182,8 +184,8 @@ func (l *link) events(ctx context.Context) error {
 	return nil
 }
 
-// reported is what the command has reported that the operator does not have. What cannot be read
-// was removed or replaced, and the run is stopped for that.
+// reported returns the reports of the command that the operator lacks. It returns none if the file cannot be
+// read: then it was removed or replaced, for which the Runner stops the run.
 func (l *link) reported() []byte {
 	if l.in.Request.Command == nil {
 		return nil
@@ -200,14 +202,14 @@ func (l *link) reported() []byte {
 	return piece
 }
 
-// fileLimit is more than the file of an event has that the operator would read.
+// fileLimit is more bytes than the operator would read of an event's file.
 const fileLimit = 64 << 20
 
 func (l *link) artifacts() string {
 	return filepath.Join(l.in.Request.Dir, "artifacts", l.in.Request.ID)
 }
 
-// missing are the events to send, in the order of their counters.
+// missing returns the names of the events to send, in the order of their counters.
 func (l *link) missing() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(l.artifacts(), "job_events"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -267,8 +269,8 @@ func pathsIn(dir string, names []string) []string {
 	return paths
 }
 
-// last adds a file to a batch, where there is one. What is too large for that is sent by itself, and not read into memory, of
-// which the Pod may have little.
+// last adds a file, if it exists, to a batch. A file that is too large for a batch is sent by itself, without reading it
+// into memory, of which the Pod may have little.
 func (l *link) last(ctx context.Context, b *batch, name string) error {
 	file, err := plainfile.Open(name)
 	if err != nil {
@@ -279,19 +281,19 @@ func (l *link) last(ctx context.Context, b *batch, name string) error {
 		var broken atomic.Bool
 		return l.post(ctx, filesPath, func() io.Reader {
 			if broken.Load() {
-				return nothing() // as if there were none
+				return nothing() // as if the file did not exist
 			}
 			return entryOf(file, &broken)
 		})
 	}
 	data, err := io.ReadAll(io.LimitReader(file, batchSize))
 	if err != nil {
-		return nil // as if there were none
+		return nil // as if the file did not exist
 	}
 	return b.add(filepath.Base(name), data)
 }
 
-// entryOf is the entry of an archive with the end of a file. It notes that the file cannot be read.
+// entryOf returns an archive entry with the last fileLimit bytes of a file. It sets broken if the file cannot be read.
 func entryOf(file *os.File, broken *atomic.Bool) io.Reader {
 	info, err := file.Stat()
 	if err != nil {
@@ -302,11 +304,11 @@ func entryOf(file *os.File, broken *atomic.Bool) io.Reader {
 	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: filepath.Base(file.Name()), Typeflag: tar.TypeReg, Size: size, Mode: 0o600}); err != nil {
 		return nothing()
 	}
-	const block = 512 // an entry takes whole ones
+	const block = 512 // an entry consists of whole blocks
 	return io.MultiReader(&head, noting{io.NewSectionReader(file, info.Size()-size, size), broken}, bytes.NewReader(make([]byte, (block-size%block)%block)))
 }
 
-// noting notes an error of its reader.
+// noting sets broken if its reader fails.
 type noting struct {
 	io.Reader
 	broken *atomic.Bool

@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// hearing is what the Pod sends: it is heard of with each piece.
+// hearing is the body of a Pod's request. Each piece that arrives counts as a sign of life.
 type hearing struct {
 	io.Reader
 	s *Session
@@ -29,7 +29,7 @@ func (h hearing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// receive puts files where they belong. Each is whole, or not there.
+// receive puts files where they belong. Each is written completely or not at all.
 func (s *Session) receive(body io.Reader) error {
 	files := tar.NewReader(body)
 	for {
@@ -52,8 +52,8 @@ func (s *Session) receive(body io.Reader) error {
 		if !ok || header.Typeflag != tar.TypeReg || isSparse(header) {
 			return errRefused
 		}
-		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one
-		// before, which is there until then.
+		// The container states the size. Even a small file uses some space. A file that is sent again replaces the one
+		// before, but both exist meanwhile.
 		size, before := taken(min(header.Size, math.MaxInt64/2)), int64(0)
 		if is, err := s.dir.Lstat(place); err == nil {
 			before = taken(is.Size())
@@ -63,7 +63,7 @@ func (s *Session) receive(body io.Reader) error {
 			return errTooMuch
 		}
 		if err := s.write(place, files); err != nil {
-			return err // it is sent again
+			return err // the container sends it again
 		}
 		s.tell(path.Base(place))
 		s.bytes += size - before
@@ -76,16 +76,16 @@ func (s *Session) receive(body io.Reader) error {
 	}
 }
 
-// tell says that there is something new: an event, by its name, or reports.
+// tell announces an event, by its name, or with an empty name new reports.
 func (s *Session) tell(name string) {
 	select {
 	case s.Told <- name:
-	default: // what was not taken yet says it, too
+	default: // Told is full: its reader will list the directory
 	}
 }
 
-// isSparse tells whether an entry names bytes that it does not bring: some hundred would become as many as a run may leave, again
-// and again. No worker sends one.
+// isSparse tells whether an entry of an archive is a sparse file: a few hundred bytes of it could expand to as many as a
+// run may leave, again and again. This program never sends one.
 func isSparse(header *tar.Header) bool {
 	for key := range header.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -95,7 +95,7 @@ func isSparse(header *tar.Header) bool {
 	return false
 }
 
-// report adds a piece of the reports of a command, which may begin with what is there already.
+// report adds a piece of a command's reports. The piece may begin with bytes that were already received.
 func (s *Session) report(offset string, size int64, piece io.Reader) error {
 	from, err := strconv.ParseInt(offset, 10, 64)
 	if err != nil || s.reports < from || size < 0 || size > reportsLimit-from {
@@ -116,10 +116,11 @@ func (s *Session) report(offset string, size int64, piece io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// artifact is where a file of the artifacts is.
+// artifact returns the path of an artifact in the run's directory.
 func (s *Session) artifact(name string) string { return path.Join("artifacts", s.id, name) }
 
-// place is where a file belongs that a container sends.
+// place returns where a file from a container belongs in the run's directory, and the counter of an event, else 0. ok is
+// false for a file that does not belong to a run.
 func (s *Session) place(name string) (place string, counter int, ok bool) {
 	artifacts, private := lastFiles()
 	if event, is := strings.CutPrefix(name, eventsDir); is {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// line is a connection to the operator below TLS. It notes its end: TLS that was ended in order is read no further, but net/http takes
-// both for the same.
+// line is a connection to the operator, below TLS. It notes whether it was cut: if TLS was closed properly, the line is
+// not read to its end. net/http does not distinguish the two.
 type line struct {
 	net.Conn
 
@@ -46,13 +46,13 @@ func connect(ctx context.Context, dialer *net.Dialer, config *tls.Config, networ
 	return over, nil
 }
 
-// tunnel is what an answer has for a body that changes the protocol, such as that of an exec.
+// tunnel is the body of an answer that changes the protocol, such as the answer to an exec.
 type tunnel interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// countedTunnel counts where it is cut: what goes through does not tell.
+// countedTunnel is counted if its line is cut, which the data in it do not show.
 type countedTunnel struct {
 	tunnel
 
@@ -60,7 +60,7 @@ type countedTunnel struct {
 	line *line
 }
 
-// countTunnel has an answer counted that changes the protocol, and whose connection is cut.
+// countTunnel makes g count an answer that changes the protocol, if its connection is cut.
 func (g *gateway) countTunnel(r *http.Response) {
 	waits, _ := r.Request.Context().Value(waitingKey{}).(*waiting)
 	if is, ok := r.Body.(tunnel); ok && waits != nil && waits.line != nil {

@@ -1,11 +1,11 @@
-// Package remote makes a run in another container than the operator's: the process there has
-// the run made by a [runner.Runner], and sends its artifacts to the operator, which puts them
-// where those of its own runs are. It knows two processes, HTTP and TLS, and nothing of what
-// starts the container.
+// Package remote makes a run in a container other than the operator's. A process there makes the
+// run with a [runner.Runner], and sends the artifacts to the operator, which puts them where the
+// artifacts of its own runs are. The package knows these two processes, HTTP and TLS, and nothing
+// of what starts the container.
 //
-// The artifacts are the data path: the container keeps all of them, and sends what the operator
-// does not have, so that an operator that starts again, with or without its disk, gets the
-// rest or the whole. What the operator has, it says in each answer.
+// The container keeps all artifacts, and sends those that the operator lacks. Each answer of the
+// operator says what it has. So an operator that restarts gets the rest if it has kept its disk,
+// or else everything.
 package remote
 
 import (
@@ -21,41 +21,42 @@ import (
 	"github.com/rolewright/rolewright/runner/report"
 )
 
-// ServerName is the name in the operator's certificate, whatever its address is.
+// ServerName is the name in the operator's certificate, whatever the operator's address is.
 const ServerName = "rolewright-runs"
 
-// Root is below which the operator answers processes of this package.
+// Root is the path below which the operator answers the containers of runs.
 const Root = "/rolewright/v1/job/"
 
 const (
 	startPath = Root + "start"
 	filesPath = Root + "files"
-	// herePath is asked first on each connection: whether this operator has the run.
+	// herePath is the first request on each connection: whether this operator has the run.
 	herePath = Root + "here"
-	// elsewhereHeader is in the answer of an operator where another one has the run.
+	// elsewhereHeader is in the answer of an operator if another one has the run.
 	elsewhereHeader = "Rolewright-Elsewhere"
-	// notHereHeader is in each answer of an operator that does not have the run, but another one has it, or this one will.
+	// notHereHeader is in the answer of an operator that does not have the run, if another one has it or this one will
+	// have it.
 	notHereHeader = "Rolewright-Not-Here"
-	// podParameter names the Pod that asks: one Pod makes a run.
+	// podParameter names the Pod that asks: only one Pod makes a run.
 	podParameter = "pod"
-	// epochParameter is the epoch that the container knows of: it sends nothing to another one.
+	// epochParameter is the operator's epoch that the container knows: data for another epoch is not accepted.
 	epochParameter = "epoch"
 )
 
-// Input is what the process in the container is given, by a file.
+// Input is what the process in the container gets, in a file.
 type Input struct {
 	Request request
-	// URL is that of the operator, CA is what has signed its certificate.
+	// URL is the URL of the operator; CA has signed its certificate.
 	URL string
 	CA  []byte
-	// Token is the run's.
+	// Token is the token of the run.
 	Token string
-	// Server and ServerCA are those in the run's kubeconfig, which gets others.
+	// Server and ServerCA are the values in the run's kubeconfig that the container replaces.
 	Server   string
 	ServerCA []byte
 }
 
-// request is what of a [runner.Request] is for the container.
+// request is the part of a [runner.Request] that the container needs.
 type request struct {
 	ID, Dir, Playbook, Role, Cmdline, Inventory string
 	Command                                     *runner.Command
@@ -68,10 +69,10 @@ type request struct {
 	Timeout                                     time.Duration
 }
 
-// inputLimit is more than a Secret can have, unpacked.
+// inputLimit is more bytes than an unpacked input has that fits into a Secret.
 const inputLimit = 64 << 20
 
-// Encode is the input of a run in its file, for an operator at a URL.
+// Encode returns the content of the file with the input of a run, for an operator at url.
 func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
 	in := Input{
 		Request: request{
@@ -92,7 +93,7 @@ func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode reads what Encode has written.
+// Decode reads what Encode has returned.
 func Decode(data []byte) (in Input, err error) {
 	packed, err := gzip.NewReader(bytes.NewReader(data))
 	if err == nil {
@@ -104,17 +105,17 @@ func Decode(data []byte) (in Input, err error) {
 	return in, nil
 }
 
-// holding is what the operator answers: what it has of the run.
+// holding is the operator's answer: what it has of the run.
 type holding struct {
-	// Epoch changes when the operator has forgotten what it was told.
+	// Epoch changes when another operator process receives the artifacts.
 	Epoch string `json:"epoch"`
 	// Have is the counter up to which it has all events.
 	Have int `json:"have"`
-	// Reports is how many bytes it has of what a command has reported.
+	// Reports is how many bytes of a command's reports it has.
 	Reports int64 `json:"reports"`
 }
 
-// Pieces of what a command reports are called after the offset at which they begin.
+// reportsDir begins the names of pieces of a command's reports; the rest is the offset at which the piece begins.
 const reportsDir = "reports/"
 
 var reportsName = regexp.MustCompile(`^` + reportsDir + `(0|[1-9][0-9]{0,8})$`)
@@ -122,13 +123,13 @@ var reportsName = regexp.MustCompile(`^` + reportsDir + `(0|[1-9][0-9]{0,8})$`)
 // reportsLimit is enough for the operator to see that a command has reported too much.
 const reportsLimit = report.MaxBytes + 1
 
-// eventName is what files of events are called; the first part is the counter.
+// eventName matches the names of events' files; the first part is the counter.
 var eventName = regexp.MustCompile(`^([1-9][0-9]{0,9})-[0-9A-Za-z-]{1,64}\.json$`)
 
-// eventsDir is where they are on the wire, below the directory of the artifacts.
+// eventsDir begins the names of events' files on the wire, relative to the artifacts directory.
 const eventsDir = "job_events/"
 
-// lastFiles are those that are sent at the end beside events, in order; those of the artifacts,
+// lastFiles returns the other files that are sent at the end, in order: in the artifacts directory,
 // and in the private data directory.
 func lastFiles() (artifacts, private []string) {
 	return []string{"stdout", "stderr", "rc", "status"}, []string{"runner.log"}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Problem is why what a command reports cannot be relied on.
+// Problem is the error that makes the reports of a command unreliable.
 type Problem struct {
-	// Line is the number of the line that is wrong.
+	// Line is the number of the wrong line, from 1.
 	Line int
 	Err  error
 }
@@ -18,15 +18,15 @@ func (p *Problem) Error() string { return fmt.Sprintf("line %d of the reports: %
 // Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// Reader reads lines as they come, in pieces of any size. The zero value is ready. After
-// an error it reads nothing more.
+// Reader reads lines that arrive in pieces of any size. The zero value is ready to use.
+// After an error it reads nothing more.
 type Reader struct {
 	lines, bytes int
 	rest         []byte
 	problem      *Problem
 }
 
-// Read takes the next piece, and calls take for each line that it completes.
+// Read reads the next piece, and calls take for each line that the piece completes.
 func (r *Reader) Read(piece []byte, take func(Report)) error {
 	for len(piece) > 0 && r.problem == nil {
 		end := bytes.IndexByte(piece, '\n')
@@ -54,7 +54,7 @@ func (r *Reader) Read(piece []byte, take func(Report)) error {
 	return r.err()
 }
 
-// line takes the line that is complete.
+// line parses the line that is now complete.
 func (r *Reader) line(take func(Report)) {
 	report, err := parse(bytes.TrimSuffix(r.rest, []byte("\r")))
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Reader) line(take func(Report)) {
 
 func (r *Reader) fail(err error) { r.problem = &Problem{r.lines + 1, err} }
 
-// Close tells whether the lines have ended with a whole one.
+// Close returns the error so far, or an error if the last line is not complete.
 func (r *Reader) Close() error {
 	if r.problem == nil && len(r.rest) > 0 {
 		r.fail(fmt.Errorf("it has no end of line: whether it is whole is not known"))

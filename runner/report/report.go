@@ -1,5 +1,5 @@
-// Package report reads what a command reports while it runs: lines of JSON in a file of
-// its own, within bounds, whatever is in them. It knows neither processes nor clusters.
+// Package report reads what a command reports while it runs: lines of JSON in a file. Its
+// use of memory is bounded for any input. It knows neither processes nor clusters.
 package report
 
 import (
@@ -12,17 +12,17 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a run may report.
+// Bounds on what a run may report.
 const (
 	MaxLine  = 64 << 10 // bytes of a line
 	MaxBytes = 4 << 20  // of all lines
 	MaxLines = 10_000
 )
 
-// Type is what a line is about.
+// Type is the type of a report.
 type Type string
 
-// The types that there are.
+// The types.
 const (
 	Progress  Type = "progress"
 	Result    Type = "result"
@@ -32,11 +32,11 @@ const (
 	Metric    Type = "metric"
 	Requeue   Type = "requeue"
 	Redact    Type = "redact"
-	// Reference names an object that the run has read: a change of it is one of the inputs.
+	// Reference names an object that the run has read: the object becomes an input of the run.
 	Reference Type = "reference"
 )
 
-// Verdict is what a command says of its own end.
+// Verdict is the result that a command reports.
 type Verdict string
 
 // The verdicts.
@@ -49,29 +49,29 @@ const (
 // Report is one line. Only the fields of its type are set.
 type Report struct {
 	Type Type
-	// Line is its number, from 1.
+	// Line is the number of the line, from 1.
 	Line int
-	// Step and Message are of a progress, Message of a result, too; Done and Total count. Diff is
-	// what the step changes.
+	// Step, Message, Diff, Done and Total belong to a progress, Message also to a result.
+	// Diff is what the step changes; Done of Total parts of it are done.
 	Step, Message string
 	Diff          string
 	Done, Total   int64
-	// Verdict, Changed and Task are of a result.
+	// Verdict, Changed and Task belong to a result.
 	Verdict Verdict
 	Changed bool
 	Task    string
-	// After is the duration of a requeue, as it is written.
+	// After is the duration of a requeue, unparsed.
 	After string
-	// Value is that of a redact.
+	// Value is the value of a redact.
 	Value string
-	// Body is what the modules of the collection send for a condition, a status, an event
-	// or a metric, and is read where theirs is; of a reference it is the [Object].
+	// Body is, for a condition, a status, an event or a metric, the body that the modules of
+	// the collection send for it, and for a reference the [Object].
 	Body json.RawMessage
-	// Unknown are the fields that have no effect; none if the type itself is unknown.
+	// Unknown names the fields that have no effect; none if the type itself is unknown.
 	Unknown []string
 }
 
-// Object is what a reference names, as the command has written it.
+// Object is the object that a reference names, as the command has written it.
 type Object struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -79,10 +79,10 @@ type Object struct {
 	Name       string `json:"name"`
 }
 
-// Known tells whether the report has an effect.
+// Known tells whether the type of the report is known, so that it has an effect.
 func (r Report) Known() bool { return fieldsOf(r.Type) != nil }
 
-// fieldsOf are the fields of a type; nil if there is no such type.
+// fieldsOf returns the names of a type's fields; nil if there is no such type.
 func fieldsOf(t Type) []string {
 	switch t {
 	case Progress:
@@ -107,7 +107,7 @@ func fieldsOf(t Type) []string {
 	return nil
 }
 
-// line is every field of every type but a metric's.
+// line has the fields of all types except metric.
 type line struct {
 	Step          string                     `json:"step"`
 	Message       string                     `json:"message"`
@@ -132,7 +132,7 @@ type line struct {
 	Name          string                     `json:"name"`
 }
 
-// parse reads one line, which has no end of line.
+// parse reads one line, without its line break.
 func parse(text []byte) (Report, error) {
 	switch {
 	case len(text) > MaxLine:
@@ -177,7 +177,7 @@ func parse(text []byte) (Report, error) {
 	return r, r.take(l)
 }
 
-// take takes the fields of the report's type.
+// take sets the fields of the report's type.
 func (r *Report) take(l line) error {
 	switch r.Type {
 	case Progress:

@@ -1,4 +1,4 @@
-// Package selfsigned makes certificates that sign themselves, for servers whose clients trust nothing else.
+// Package selfsigned makes self-signed certificates for servers whose clients trust only that certificate.
 package selfsigned
 
 import (
@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// life is longer than any operator runs.
+// life is the lifetime of a certificate: longer than any operator runs.
 const life = 20 * 365 * 24 * time.Hour
 
-// New makes a certificate that signs itself, for names and the loopback
-// addresses, and its key, in PEM.
+// New makes a self-signed certificate for names and the loopback addresses, and its
+// key, in PEM.
 func New(names ...string) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is the directory of a control group (version 2) that holds one
-// command; empty if the command has none. Processes cannot leave it by forking,
-// and are killed all at once, those included that are being born.
+// cgroup is the directory of the control group (version 2) of one command;
+// empty if the command has none. Processes cannot leave it by forking. They can
+// be killed all at once, including those that are just being forked.
 type cgroup string
 
 // cgroupPrefix begins the names of the groups of commands.
 const cgroupPrefix = "rolewright-"
 
-// delegated finds the directory below which commands can have control groups:
-// that of this process's own. The error says why they cannot.
+// delegated returns the directory below which commands can have control groups:
+// this process's own group. The error says why they cannot have any.
 func delegated() (string, error) {
 	self, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -37,7 +37,7 @@ func delegated() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Who starts a process in a group must be allowed to take it out of the own one.
+	// To start a process in another group, one must be allowed to move it out of one's own.
 	if err := unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK); err != nil {
 		return "", fmt.Errorf("control group %s is not delegated: %w", dir, err)
 	}
@@ -48,11 +48,12 @@ func delegated() (string, error) {
 	return dir, probe.remove()
 }
 
-// errNoCgroup is returned where there is no cgroup2.
+// errNoCgroup is returned if there is no cgroup2.
 var errNoCgroup = errors.New("no cgroup2 is mounted")
 
-// ownGroup finds a process's directory in the first mount of cgroup2 that shows
-// it, given its /proc/<pid>/cgroup and mountinfo (cgroups(7), proc(5)).
+// ownGroup returns the directory of a process's group in the first cgroup2 mount
+// that contains it. self and mounts are the contents of /proc/<pid>/cgroup and
+// mountinfo (cgroups(7), proc(5)).
 func ownGroup(self, mounts string) (string, error) {
 	path, found := "", false
 	for line := range strings.Lines(self) {
@@ -60,7 +61,7 @@ func ownGroup(self, mounts string) (string, error) {
 			break
 		}
 	}
-	if !found || strings.HasPrefix(path, "/..") { // outside of the own namespace
+	if !found || strings.HasPrefix(path, "/..") { // outside of our namespace
 		return "", errNoCgroup
 	}
 	const fieldRoot, fieldMountPoint = 3, 4
@@ -92,7 +93,7 @@ func newCgroup(parent, name string) (cgroup, error) {
 	return g, nil
 }
 
-// cgroupOf is the group of a command, which may or may not exist.
+// cgroupOf returns the group of a command, which need not exist.
 func cgroupOf(parent, name string) (cgroup, error) {
 	if parent == "" || name == "" || filepath.Base(name) != name {
 		return "", fmt.Errorf("%w for %q", errNoCgroup, name)
@@ -102,13 +103,13 @@ func cgroupOf(parent, name string) (cgroup, error) {
 
 func (g cgroup) file(name string) string { return filepath.Join(string(g), name) }
 
-// all lists the group and those that its processes have made within it.
+// all lists the group and the groups that its processes have made within it.
 func (g cgroup) all() []string {
 	var dirs []string
 	if g == "" {
 		return nil
 	}
-	// What cannot be read has just gone.
+	// A group that cannot be read has just been removed.
 	_ = filepath.WalkDir(string(g), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
 			dirs = append(dirs, path)
@@ -118,7 +119,7 @@ func (g cgroup) all() []string {
 	return dirs
 }
 
-// pids are the processes in the group, none of which is a zombie.
+// pids returns the processes in the group, without zombies.
 func (g cgroup) pids() map[int]bool {
 	found := map[int]bool{}
 	for _, dir := range g.all() {
@@ -135,8 +136,8 @@ func (g cgroup) pids() map[int]bool {
 	return found
 }
 
-// kill kills everything in the group. That there is none is no error, and one
-// that refuses leaves its processes to tree.kill.
+// kill kills all processes of the group, if there is one. If that fails,
+// tree.kill kills them.
 func (g cgroup) kill() {
 	if g != "" {
 		_ = os.WriteFile(g.file("cgroup.kill"), []byte("1"), 0)

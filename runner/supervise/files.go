@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are those that a command has open when it starts. All but the output may be nil.
+// files are the files that a command has open when it starts. All but output may be nil.
 type files struct{ output, errors, input, reports *os.File }
 
-// open opens the files of a command, whose output is open.
+// open opens the other files of a command whose output is open.
 func (c Command) open(output *os.File) (f files, err error) {
 	f.output = output
 	defer func() {
@@ -38,7 +38,7 @@ func (c Command) open(output *os.File) (f files, err error) {
 	return f, nil
 }
 
-// give has cmd start with the files.
+// give makes cmd start with the files open.
 func (f files) give(cmd *exec.Cmd) {
 	cmd.Stdout, cmd.Stderr = f.output, f.output
 	if f.errors != nil {

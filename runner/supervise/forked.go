@@ -22,27 +22,30 @@ import (
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
-// defaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
-// takes milliseconds, and seconds on a machine that has too much to do.
+// defaultForkTimeout is used if ForkTimeout of a [Command] is 0. A fork takes
+// milliseconds, and seconds on an overloaded machine.
 const defaultForkTimeout = 15 * time.Second
 
-// latest is how long a fork server, or the process that leads the command, may
-// take to tell that the command has ended before it is taken for frozen.
+// latest is how long the fork server may take to report the end after the run head
+// has ended, and the run head to end after it was told to kill the command. Then
+// the process is considered frozen.
 const latest = 5 * time.Second
 
-// forkRequest is what a fork server is asked for. The descriptor of the output
-// file goes with its length, which precedes it in four bytes, big endian.
+// forkRequest is the request to a fork server. Its length precedes it in four
+// bytes, big endian, and the descriptor of the output file is sent along with the
+// length.
 type forkRequest struct {
 	Args   []string          `json:"args"`
 	Env    map[string]string `json:"env"`
 	Cookie string            `json:"cookie"`
 	Grace  float64           `json:"grace"` // seconds
 	Trace  string            `json:"trace"`
-	Group  string            `json:"group"` // the directory of its control group, or nothing
+	Group  string            `json:"group"` // the directory of its control group; empty for none
 }
 
-// forkAnswer is a line of a fork server's answer: that it is ready to start the
-// command, or how the command has ended with nothing left of it.
+// forkAnswer is one line of a fork server's answer. The first says whether it is
+// ready to start the command, the second how the command ended, when nothing is
+// left of it.
 type forkAnswer struct {
 	PID       int    `json:"pid"`
 	Refused   string `json:"refused"`
@@ -55,16 +58,16 @@ type forkAnswer struct {
 	CPU uint32 `json:"cpu"`
 }
 
-// runForked is [Run] with the command's Server.
+// runForked is [Run] for a command with a Server.
 //
-// The command does not descend from this process. A process that the server
-// forks leads it: the reaper of all that descends from the command, which ends
-// the command when this process is gone, kills what the command leaves, and
-// ends when it has no children any more. The server keeps the connection open
-// until the head has ended, and what a head has left that was killed: the
-// end of the connection is that of the tree. A server that is frozen closes no
-// connection; then the head's end is the end, and what it has left is killed
-// from here.
+// The command does not descend from this process. The server forks a process
+// that leads it, the run head: the reaper of all the command's descendants. The
+// head ends the command when this process is gone, kills what the command leaves
+// behind, and ends when it has no more children. The server closes the connection
+// after the head has ended and, if the head was killed, what the head left behind
+// has ended, too: the end of the connection is the end of the tree. A frozen
+// server closes no connection; then the end of the head counts, and this process
+// kills what the head left behind.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	group, _ := newCgroup(c.groups, c.Run) // without one, tree.kill finds the processes through /proc
 	f, err := fork(c, out, group)
@@ -72,7 +75,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		_ = group.remove()
 	}
 	if errors.Is(err, ErrNotStarted) {
-		return Exit{Code: -1}, err // too late for any start
+		return Exit{Code: -1}, err // too late for a cold start, too
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", ErrLate, err)
@@ -97,7 +100,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	answer, err := f.wait()
 	failpoint.Hit("forked.ended")
 	close(ended)
-	_ = f.head.Close() // ends the wait for its end
+	_ = f.head.Close() // ends f.head.wait
 	wg.Wait()
 	stopSampling()
 
@@ -125,8 +128,8 @@ type forked struct {
 	head  head
 }
 
-// stopAfter stops the command when ctx ends, unless it has ended, and notes that it
-// was told so.
+// stopAfter stops the command when ctx ends first, and sets stopped if the command
+// could be told.
 func (f *forked) stopAfter(ctx context.Context, grace time.Duration, ended <-chan struct{}, stopped *atomic.Bool) {
 	select {
 	case <-ended:
@@ -148,13 +151,13 @@ func (f *forked) stopAfter(ctx context.Context, grace time.Duration, ended <-cha
 	}
 }
 
-// head is the run head, the process that leads a command: its pidfd.
+// head is the pidfd of a run head, the process that leads a command.
 type head struct {
 	*os.File
 	pid int
 }
 
-// findHead returns the process that has the pid now.
+// findHead opens the process that has the pid now.
 func findHead(pid int) (head, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -163,7 +166,7 @@ func findHead(pid int) (head, error) {
 	return head{os.NewFile(uintptr(fd), "pidfd"), pid}, nil
 }
 
-// wait returns when the process has ended, or the head is closed.
+// wait returns nil when the process has ended, and an error when the head is closed.
 func (h head) wait() error {
 	raw, err := h.SyscallConn()
 	if err != nil {
@@ -175,7 +178,7 @@ func (h head) wait() error {
 	})
 }
 
-// kill kills the process. That it cannot means that it has ended.
+// kill kills the process. If it fails, the process has ended.
 func (h head) kill() {
 	raw, err := h.SyscallConn()
 	if err == nil {
@@ -183,8 +186,8 @@ func (h head) kill() {
 	}
 }
 
-// fork has the server start the command, in a control group if there is one. After
-// an error it is not started, and will not be.
+// fork makes the server start the command, in a control group if there is one.
+// After an error the command has not been started and will not be.
 func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
 	message, err := c.forkRequest(group)
 	if err != nil {
@@ -222,14 +225,14 @@ func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
 	if err := c.late(); err != nil {
 		return nil, err
 	}
-	// It waits for our word, so that the pid is its own.
+	// The head waits for our message, so the pid is still its own.
 	if f.head, err = findHead(answer.PID); err != nil {
 		return nil, err
 	}
 	if _, err := conn.Write([]byte{'G'}); err != nil {
 		return nil, errors.Join(fmt.Errorf("start: %w", err), f.head.Close())
 	}
-	// Whatever comes now, it has been started.
+	// From here on, the command counts as started.
 	_ = conn.SetDeadline(time.Time{})
 	return f, nil
 }
@@ -254,7 +257,7 @@ func (c Command) forkRequest(group cgroup) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-// answer reads one line, which may list many processes.
+// answer reads one line of the server's answer.
 func (f *forked) answer() (forkAnswer, error) {
 	var a forkAnswer
 	line, err := readLine(f.lines)
@@ -264,8 +267,8 @@ func (f *forked) answer() (forkAnswer, error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// wait returns the last answer, when the connection has ended or its deadline is
-// reached. It has no code when the head did not live to give one.
+// wait returns the last answer when the connection has ended or its deadline is
+// reached. The answer has no Code if the head was killed before it could give one.
 func (f *forked) wait() (forkAnswer, error) {
 	answer, err := f.answer()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -274,6 +277,6 @@ func (f *forked) wait() (forkAnswer, error) {
 	if err != nil {
 		return forkAnswer{}, fmt.Errorf("hear of the end: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, f.lines) // an error, the deadline too, is an end
+	_, _ = io.Copy(io.Discard, f.lines) // any error, including the deadline, counts as the end
 	return answer, nil
 }

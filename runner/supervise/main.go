@@ -20,29 +20,30 @@ import (
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
-// maxOrder bounds the line with the command, whose environment is most of it:
-// the kernel takes a few MiB.
+// maxOrder bounds the length of a line, in bytes. The longest is the order, which
+// consists mostly of the environment: the kernel accepts a few MiB.
 const maxOrder = 8 << 20
 
-// Argument is the one argument of a supervising process: see init.
+// Argument is the only argument of a supervising process: see init.
 const Argument = "rolewright-supervise"
 
-// A program that imports this package is its own supervising process. It becomes one here, before what else it imports is
-// initialized, which takes most of the time and the memory that it takes to start: packages are initialized in the order of
-// their paths, as soon as those that they import are (https://go.dev/ref/spec#Program_initialization).
+// A program that imports this package also serves as its supervising process. It becomes one here, before most of its other
+// packages are initialized, which takes most of the time and memory of its start: packages are initialized in the order of
+// their paths, once the packages that they import are initialized (https://go.dev/ref/spec#Program_initialization).
 func init() { //nolint:gochecknoinits // see above
 	if len(os.Args) == 2 && os.Args[1] == Argument {
 		os.Exit(superviseMain(os.Stdin, os.Stderr)) //nolint:forbidigo // this is the main of that process
 	}
 }
 
-// superviseMain is its main: it reads a command from stdin, runs it, and
-// writes its record when nothing of it is left. The command is stopped when the
-// process that gave it says so, says nothing for five seconds (but for a service), or ends, and by
-// SIGTERM, SIGINT and SIGHUP. It returns the exit code.
+// superviseMain is the main function of a supervising process: it reads a command
+// from stdin, runs it, and writes its record when nothing of it is left. The command
+// is stopped when the process that gave the order says so, ends, or is silent for
+// five seconds (except for a service), and by SIGTERM, SIGINT and SIGHUP.
+// superviseMain returns the exit code.
 func superviseMain(stdin *os.File, stderr io.Writer) int {
-	// The command is to be told of the death of this process, which is that of
-	// the thread which starts it; and orphans of the tree come here.
+	// The command gets a signal when the thread that starts it ends, which must not be before
+	// this process ends.
 	runtime.LockOSThread()
 	ReserveThreads(spareThreads)
 	if err := supervise(stdin); err != nil {
@@ -70,7 +71,7 @@ func supervise(stdin *os.File) error {
 	in := bufio.NewReaderSize(stdin, 4096)
 	line, err := readLine(in)
 	if errors.Is(err, io.EOF) {
-		return nil // no one wants anything
+		return nil // there is no order
 	}
 	if err != nil {
 		return fmt.Errorf("read the order: %w", err)
@@ -80,14 +81,14 @@ func supervise(stdin *os.File) error {
 		return fmt.Errorf("read the order: %w", err)
 	}
 	if os.Getppid() != o.Parent {
-		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // before the kernel was asked to say so
+		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // it ended before the kernel could be asked for a signal
 	}
 	go o.listen(in, cancel, hurry)
 	o.hurried = hurried.Done()
 	return o.carryOut(ctx)
 }
 
-// carryOut runs the command and writes down what became of it.
+// carryOut runs the command and writes its record.
 func (o order) carryOut(ctx context.Context) error {
 	o.alone, o.groups, o.nicer = true, o.Groups, o.Nicer
 	if err := o.late(); err != nil {
@@ -99,7 +100,7 @@ func (o order) carryOut(ctx context.Context) error {
 	exit, err := Run(ctx, o.Command)
 	exit.Started, exit.Finished, exit.Reason = started, time.Now(), reasonOf(ctx, exit)
 	r := newRecord(exit, err)
-	// The next command of the subject may begin once the record is there, and
+	// The next command for the same object may begin once the record exists and
 	// this process has ended.
 	failpoint.Hit("supervising.before-record")
 	err = r.write(o.Record)
@@ -108,8 +109,8 @@ func (o order) carryOut(ctx context.Context) error {
 	return err
 }
 
-// note tells tests of histories of the start and the ends of a command; the last
-// end holds.
+// note records the start and the ends of a command for tests that check histories;
+// the last end counts.
 func (c Command) note(event string, r record) {
 	failpoint.Note(filepath.Join(filepath.Dir(c.Record), "ticket.json"), map[string]any{
 		"event": event, "run": c.Run, "reason": r.Exit.Reason, "code": r.Exit.Code, "signal": r.Exit.Signal, "stopped": r.Exit.Stopped,
@@ -117,11 +118,11 @@ func (c Command) note(event string, r record) {
 	})
 }
 
-// reasonOf says why the command was stopped, if it was.
+// reasonOf says why the command was stopped; empty if it was not.
 func reasonOf(ctx context.Context, exit Exit) Reason {
 	var why Reason
 	if exit.Stopped {
-		_ = errors.As(context.Cause(ctx), &why) // none is empty
+		_ = errors.As(context.Cause(ctx), &why) // any other cause leaves it empty
 	}
 	return why
 }
@@ -145,14 +146,14 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	return nil, errors.New("it is too long")
 }
 
-// listen ends the command when the operator is gone, or says nothing any more. The time of silence is counted in
-// ticks while this process could hear something: when the machine, or only this process, stood still, that is one.
+// listen ends the command when the operator is gone or silent. Silence is counted in ticks of this process: a time in which
+// the machine, or only this process, stood still counts as one tick, since nothing could be heard in it.
 func (o order) listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
 	const ticks = 10
 	var missed atomic.Int32
 	if !o.Service {
 		go func() {
-			for range time.Tick(silence / ticks) { // a tick that is late takes the place of those after it
+			for range time.Tick(silence / ticks) { // a late tick replaces the ticks that were missed
 				if missed.Add(1) >= ticks {
 					cancel(ReasonSilent)
 					hurry()

@@ -13,17 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settled is how long a dead child must have been waited for in vain to be
-// no one's: anyone who starts a process waits for it all the time.
+// settled is how long a child must have been a zombie to count as an orphan:
+// code that starts a process waits for it from the start, and would have reaped it.
 const settled = time.Second
 
-// ReapOrphans makes this process the one that the orphans among its descendants
-// come to, as if it were process 1, and waits for those that have died until
-// ctx ends. Without it, a supervising process that is killed leaves no one to
-// know those of its daemons that have cleared their environment; and process 1
-// of a container collects zombies.
+// ReapOrphans makes this process the parent of the orphans among its descendants,
+// as if it were process 1, and reaps the dead ones until ctx ends. Without it, when
+// a supervising process is killed, daemons that have cleared their environment could
+// no longer be recognized; and process 1 of a container would accumulate zombies.
 //
-// Anyone who starts processes beside it must wait for each of them from its start.
+// All other code that starts processes must wait for each of them from its start.
 func ReapOrphans(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
@@ -53,12 +52,12 @@ func ReapOrphans(ctx context.Context) error {
 	}
 }
 
-// reapDead waits for the dead children that were dead before, and returns the others.
+// reapDead reaps the zombies among the children that were in before, and returns the others.
 func reapDead(before map[identity]bool) map[identity]bool {
 	dead := map[identity]bool{}
 	self, err := readProcess(os.Getpid())
 	if err != nil {
-		return before // out of file descriptors
+		return before // no file descriptor is left
 	}
 	for _, child := range children(self.identity) {
 		switch {
@@ -72,11 +71,11 @@ func reapDead(before map[identity]bool) map[identity]bool {
 	return dead
 }
 
-// adopted returns a function that tells of a living process whether it has come
-// to this one as an orphan of a command: whatever the command does, it descends
-// from a session of its own, and is more expendable than this process. A
-// supervising process, known by argv, may look like that for a moment. Where
-// the score cannot be raised, no one is known.
+// adopted returns a function that tells whether a living process is an orphan of a
+// command that has become a child of this process: whatever the command does, its
+// processes are in another session, and have a higher oom_score_adj than this process.
+// A supervising process may look like that for a moment; it is recognized by argv. If
+// the score could not be raised, no orphan is recognized.
 func adopted(argv []string) func(process) bool {
 	self, err := readProcess(os.Getpid())
 	score, ok := readScore("/proc/self/oom_score_adj")

@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// moreExpendable is what a command's oom_score_adj has more than that of
-	// the process that starts it: half of the memory there is, so that the
-	// kernel takes the command and not the operator, which is small.
+	// moreExpendable is how much higher a command's oom_score_adj is than that of
+	// the process that starts it. It weighs as much as half of all memory, so that
+	// the kernel kills the command and not the operator, which is small.
 	moreExpendable = 500
 	// maxScore is the largest oom_score_adj (proc(5)).
 	maxScore = 1000
-	// lessUrgentOutside is what a command is nicer: enough for the operator to come
-	// first where both want the processor, little enough to be nothing else.
+	// lessUrgentOutside is how much higher a command's niceness is than the operator's:
+	// enough for the operator to come first when both want the processor, and no more.
 	lessUrgentOutside = 2
-	// lessUrgentInside is the same in a container, which is nicer to no other one: the operator gets nine times the share
-	// of a process of a fork bomb, and stops it in time.
+	// lessUrgentInside is the same in a container, where niceness has no effect on other containers: the operator gets nine
+	// times the share of a process of a fork bomb, and stops the bomb in time.
 	lessUrgentInside = 10
 )
 
-// lessUrgent is what the commands of this operator are nicer than it is.
+// lessUrgent returns how much higher the niceness of this operator's commands is than its own.
 func lessUrgent() int {
 	if isContainer() {
 		return lessUrgentInside
@@ -32,9 +32,9 @@ func lessUrgent() int {
 }
 
 // expendable raises the oom_score_adj of this process until restore is called:
-// a child that is started meanwhile has it from its beginning, as has
-// everything that descends from it, whatever it does with its environment.
-// Where that is not possible, nothing happens.
+// a child that is started meanwhile has the higher score from its beginning, and
+// so do all its descendants, whatever they do with their environment. If the score
+// cannot be raised, nothing happens.
 func expendable() (restore func()) {
 	const own = "/proc/self/oom_score_adj"
 	score, ok := readScore(own)
@@ -55,10 +55,10 @@ func readScore(path string) (score int, ok bool) {
 	return score, err == nil
 }
 
-// yielding gives a process that has just started a lower priority than this one
-// has: by so much.
+// yielding sets the niceness of a process that has just started to that of this
+// process plus nicer.
 func yielding(pid, nicer int) {
-	const kernelBias = 20 // the system call returns 20 less the niceness
+	const kernelBias = 20 // the system call returns 20 minus the niceness
 	if own, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, pid, kernelBias-own+nicer)
 	}

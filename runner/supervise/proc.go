@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// identity names a process for good: a pid alone is recycled.
+// identity identifies a process for good; a pid alone can be reused.
 type identity struct {
 	pid   int
 	start uint64 // clock ticks since boot
@@ -20,7 +20,7 @@ type process struct {
 	identity
 	ppid, session int
 	threads       int
-	// zombie is true for a process that is dead in all its threads and only
+	// zombie is true for a process whose threads have all ended, and that only
 	// waits for its parent.
 	zombie bool
 	// kernel is true for a kernel thread.
@@ -77,7 +77,7 @@ func parseStat(pid int, data []byte) (process, error) {
 	}, nil
 }
 
-// exists tells whether the process is still this one; a zombie exists.
+// exists tells whether the process still exists, if only as a zombie.
 func (id identity) exists() bool {
 	p, err := readProcess(id.pid)
 	return err == nil && p.identity == id
@@ -107,8 +107,8 @@ func processes(since uint64) ([]process, error) {
 	return found, nil
 }
 
-// children reads the direct children of a process. It needs a kernel with
-// CONFIG_PROC_CHILDREN and is empty without.
+// children returns the direct children of a process. It needs a kernel with
+// CONFIG_PROC_CHILDREN and returns none otherwise.
 func children(parent identity) []process {
 	dir := "/proc/" + strconv.Itoa(parent.pid) + "/task"
 	threads, err := os.ReadDir(dir)
@@ -131,7 +131,7 @@ func children(parent identity) []process {
 			}
 		}
 	}
-	// Were the parent's pid recycled meanwhile, these would be a stranger's.
+	// If the parent's pid was reused meanwhile, these children are a stranger's.
 	if !parent.exists() {
 		return nil
 	}
@@ -139,8 +139,8 @@ func children(parent identity) []process {
 }
 
 // hasCookie tells whether the process was started with an environment entry.
-// An empty environment does not tell: that is how a process looks in the
-// middle of an execve.
+// With an empty environment that is not decided: a process in the middle of an
+// execve looks like that.
 func hasCookie(pid int, cookie string) (has, decided bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -154,9 +154,9 @@ func hasCookie(pid int, cookie string) (has, decided bool) {
 	return false, len(env) > 0
 }
 
-// weight is how much memory processes take together, in bytes: their
-// proportional set size, in which a page that n processes share counts a n-th
-// for each. What cannot be read does not count.
+// weight returns how much memory processes use together, in bytes: their
+// proportional set size, in which a page that n processes share counts 1/n for
+// each. What cannot be read does not count.
 func weight(of []identity) int64 {
 	var sum int64
 	for _, id := range of {
@@ -169,7 +169,7 @@ func weight(of []identity) int64 {
 	return sum
 }
 
-// proportionalSize is what a smaps_rollup says of it; 0 if it does not.
+// proportionalSize returns the proportional set size in a smaps_rollup, in bytes; 0 if it has none.
 func proportionalSize(rollup []byte) int64 {
 	const kibi = 1 << 10
 	for line := range bytes.Lines(rollup) {

@@ -9,53 +9,55 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// record is the file in which a supervising process says how its command ended, when
-// nothing of the command is left any more or can be killed.
+// record is the file in which a supervising process says how its command ended. It is
+// written when nothing of the command is left, or what is left cannot be killed.
 type record struct {
 	Exit Exit
 	// NotStarted and Survivors are the texts of errors; empty if there are none.
 	NotStarted, Survivors string
-	// Unseen is true if Survivors says only that there may be some.
+	// Unseen is true if Survivors says only that there may be survivors.
 	Unseen bool `json:",omitempty"`
-	// Server is true if NotStarted is the fork server's doing, and Late if it took
-	// too long.
+	// Server is true if the fork server caused NotStarted, and Late if it took too
+	// long.
 	Server bool `json:",omitempty"`
 	Late   bool `json:",omitempty"`
 }
 
-// Reason says why a command was stopped. It is the cause of a context's end.
+// Reason says why a command was stopped. It is the cause with which its context ended.
 type Reason string
 
-// The reasons of an end. The last two are in no record: they are of commands whose
-// supervising process had no time to write one.
+// The reasons. The last two are in no record: they are for commands whose supervising
+// process could not write one.
 const (
-	// ReasonTold: the operator wanted it.
+	// ReasonTold: the operator told the supervising process to stop the command.
 	ReasonTold Reason = "told"
-	// ReasonSilent: the operator has said nothing for five seconds.
+	// ReasonSilent: the operator was silent for five seconds.
 	ReasonSilent Reason = "silent"
-	// ReasonOrphan: the operator is gone, or a signal to the supervising process
-	// says so.
+	// ReasonOrphan: the operator is gone, or the supervising process got a signal
+	// to end.
 	ReasonOrphan Reason = "orphan"
 	// ReasonAbandoned: the supervising process was killed, and the operator
-	// has killed the rest.
+	// killed the rest.
 	ReasonAbandoned Reason = "abandoned"
-	// ReasonReaped: a later operator has looked for what was left.
+	// ReasonReaped: a later operator killed what was left.
 	ReasonReaped Reason = "reaped"
 )
 
 // Error implements error.
 func (r Reason) Error() string { return string(r) }
 
-// recordSpace is set aside for a record before the command starts: that it
-// fills the disk must not hide how it ended. A record takes some hundred bytes,
-// unless survivors are listed. recordLimit is more than any record has.
+// recordSpace is the number of bytes reserved for a record before the command
+// starts: if the command fills the disk, it must still be known how it ended. A
+// record has a few hundred bytes, unless survivors are listed. recordLimit is more
+// bytes than any record has.
 const (
 	recordSpace = 4 << 10
 	recordLimit = 1 << 20
 )
 
-// ReadExit returns what [Launcher.Run] has returned of a command, or would have,
-// by the command's Record. The error is [os.ErrNotExist] if there is none.
+// ReadExit returns what [Launcher.Run] has returned for a command, or would have
+// returned, from the command's Record. The error wraps [os.ErrNotExist] if there is
+// no record.
 func ReadExit(path string) (Exit, error) {
 	r, err := readRecord(path)
 	if err != nil {
@@ -70,17 +72,17 @@ func readRecord(path string) (r record, err error) {
 		return r, fmt.Errorf("record of the supervising process: %w", err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields() // what another version has written may lack what counts
+	decoder.DisallowUnknownFields() // a record of another version may mean something else
 	if err := decoder.Decode(&r); err != nil {
 		return r, fmt.Errorf("record of the supervising process %s: %w", path, err)
 	}
 	return r, nil
 }
 
-// WriteExit writes the record of what has ended in this process, for [ReadExit].
+// WriteExit writes the record of a function that ran in this process, for [ReadExit].
 func WriteExit(path string, exit Exit) error { return newRecord(exit, nil).write(path) }
 
-// newRecord is the record of what [Run] has returned.
+// newRecord returns the record of what [Run] has returned.
 func newRecord(exit Exit, err error) record {
 	r := record{Exit: exit, Server: errors.Is(err, ErrServer), Late: errors.Is(err, ErrLate)}
 	switch {
@@ -92,7 +94,7 @@ func newRecord(exit Exit, err error) record {
 	return r
 }
 
-// err is the error of [Run].
+// err returns the error of [Run] that the record contains.
 func (r record) err() error {
 	switch {
 	case r.Late:
@@ -109,10 +111,10 @@ func (r record) err() error {
 	return nil
 }
 
-// write leaves a whole record or none. It is not synced: what a machine forgets
-// that loses its power, it has forgotten the processes with.
+// write writes a complete record or none. It does not sync the file: if a power
+// failure loses the record, it has also ended the processes.
 func (r record) write(path string) error {
-	data, _ := json.Marshal(r) // which are numbers and texts
+	data, _ := json.Marshal(r) // it consists of numbers and texts
 	if err := plainfile.Replace(path, data); err != nil {
 		return fmt.Errorf("write the record: %w", err)
 	}

@@ -3,14 +3,14 @@
 // only when nothing of the tree is left, daemonised children included.
 //
 // It knows /proc and signals, and nothing of Ansible. A process belongs to the
-// tree when it descends from the command or carries the tree's cookie in its
-// environment; it is identified by pid and start time, and signalled through a
-// pidfd, so that a recycled pid never costs a stranger its life.
+// tree if it descends from the command or has the tree's cookie in its
+// environment. It is identified by pid and start time, and signalled through a
+// pidfd, so that a reused pid never gets a stranger killed.
 //
-// A [Launcher] runs a command under a process of its own, which ends the tree
-// when this process dies or freezes, and to which the orphans of the tree come.
-// Without one, a process escapes that clears its environment and loses its
-// parents between two samples.
+// A [Launcher] runs a command under a process of its own, the supervisor, which
+// ends the tree when this process dies or freezes, and becomes the parent of the
+// tree's orphans. Without it, a process escapes if it clears its environment and
+// loses its parents between two samples.
 //
 // Linux only.
 package supervise
@@ -36,39 +36,39 @@ import (
 // ErrNotStarted is wrapped by the error of a command that never ran.
 var ErrNotStarted = errors.New("command not started")
 
-// ErrServer is wrapped, beside it, where that is the fork server's doing.
+// ErrServer is wrapped together with [ErrNotStarted] if the fork server was the cause.
 var ErrServer = errors.New("fork server")
 
-// ErrLate is wrapped, beside both, where the server took longer than ForkTimeout.
+// ErrLate is wrapped together with both if the server took longer than ForkTimeout.
 var ErrLate = errors.New("the fork came late")
 
-// ErrSurvivors is wrapped when processes of the tree could not be killed,
-// because they run as a user that we may not signal, or the kernel does not end them.
+// ErrSurvivors is wrapped if processes of the tree could not be killed,
+// because they belong to a user that we may not signal, or the kernel does not end them.
 var ErrSurvivors = errors.New("processes survived")
 
-// ErrUnseen is wrapped when it is not known whether processes of the tree are left,
-// since this machine's processes cannot be listed, most likely because no file descriptor is left.
+// ErrUnseen is wrapped if it is not known whether processes of the tree are left, because
+// the machine's processes cannot be listed. Most likely no file descriptor is left.
 var ErrUnseen = errors.New("processes cannot be listed")
 
-// defaultGrace is the time between SIGTERM and SIGKILL of a [Command] that
-// names none. ansible-runner needs up to its pexpect_timeout to notice a
-// signal (1 s as Rolewright sets it) and some time to write its last files.
+// defaultGrace is used if Grace of a [Command] is 0. ansible-runner needs up to
+// its pexpect_timeout to notice a signal (1 s as Rolewright sets it) and some time
+// to write its last files.
 const defaultGrace = 5 * time.Second
 
-// outputLimit bounds the output file. What is supervised writes its own log
-// elsewhere; the file is there for tracebacks.
+// outputLimit bounds the output file, in bytes. The command writes its own log
+// elsewhere; the file is for tracebacks.
 const outputLimit = 1 << 20
 
-// sampleInterval is how often the tree is looked at while it runs. Only
-// processes that clear their environment depend on it.
+// sampleInterval is the time between two looks at the tree while it runs. It
+// matters only for finding processes that clear their environment.
 const sampleInterval = 250 * time.Millisecond
 
 // serviceInterval is the same for a [Command.Service], whose dead orphans and output can wait.
 const serviceInterval = time.Minute
 
-// Memory is measured at the second of these looks, which most commands live to
-// see, and then every four seconds: the kernel goes through the page tables for
-// it, which takes milliseconds for each process of a run.
+// Memory is measured at the second of these looks, before which few commands end,
+// and then every four seconds: the kernel walks the page tables for it, which takes
+// milliseconds for each process of a run.
 const (
 	weighFirst = 1
 	weighEvery = 16
@@ -82,75 +82,75 @@ type Command struct {
 	// Env is the complete environment, without the cookie.
 	Env []string
 	// Cookie is a NAME=value entry, unique to this command, that is added to
-	// the environment and by which its descendants are known.
+	// the environment and identifies its descendants.
 	Cookie string
-	// Output is the path of a file that receives stdout and stderr. It is
-	// created, must not exist, and starts again when it exceeds 1 MiB: it is a
-	// file and no pipe, so that nothing has to be drained.
+	// Output is the path of a file that receives stdout and stderr. It must not
+	// exist; it is created, and truncated when it exceeds 1 MiB. It is a file and
+	// not a pipe, so that nothing has to be drained.
 	Output string
-	// Errors is as Output, for stderr alone; empty puts stderr into Output, too.
+	// Errors is like Output, for stderr alone; empty puts stderr into Output, too.
 	Errors string
 	// Dir is the working directory; empty for that of the process that starts the command.
 	Dir string
-	// Input is the path of a file that the command has as stdin; empty for none.
+	// Input is the path of a file for the command's stdin; empty for none.
 	Input string
-	// Reports is the path of a file that exists, which the command has open for appending
-	// as descriptor 3; empty for none. Such a command is no program that ends what it has
-	// started: SIGTERM goes to its whole process group.
+	// Reports is the path of an existing file that the command has open for appending as
+	// descriptor 3; empty for none. A command with reports is not expected to stop the
+	// processes that it has started: Signal goes to its whole process group.
 	Reports string
 	// Grace is the time between Signal and SIGKILL; 0 means 5 seconds.
 	Grace time.Duration
 	// Signal stops the command; 0 means SIGTERM.
 	Signal syscall.Signal
-	// Hurry is closed where a command that is stopped gets no longer grace than 5 seconds
-	// any more; nil for never. A command whose operator is gone has no longer one.
+	// Hurry is closed when a command that is stopped gets no more than 5 seconds of grace;
+	// nil for never. A command whose operator is gone gets no more either.
 	Hurry <-chan struct{} `json:"-"`
 	// Record is the path of the file that a supervising process writes at the
 	// end; see [ReadExit].
 	Record string
-	// Run names the command and its control group. It is unique and fit to be the
-	// name of a file.
+	// Run names the command and its control group. It is unique and a valid file
+	// name.
 	Run string
 
-	// Server is the path of a fork server's socket. If it is set, the server is
-	// asked to start the command by forking (see runner/warm), with Env as its
-	// environment, in place of this process; else it is empty. Trace is a file to
-	// which the server writes what becomes of the command's parts; empty for none.
+	// Server is the path of the socket of a fork server (see runner/warm) that forks
+	// the command, with the environment Env; if it is empty, this process starts the
+	// command. Trace is a file to which the server writes how the parts of the command
+	// were executed; empty for none.
 	Server, Trace string
-	// ForkTimeout is how long the server may take to fork; then the command is not
-	// started, and never will be. 0 means 15 seconds.
+	// ForkTimeout is how long the server may take to fork; after that the command is
+	// not started, and never will be. 0 means 15 seconds.
 	ForkTimeout time.Duration
 
-	// Service is true for a command that does nothing by itself, and lasts. To supervise it
-	// costs next to nothing: its memory is not measured, and no sign of life is given. So it
-	// outlives this process being frozen, but not its end.
+	// Service is true for a long-lived command that does nothing by itself. Its
+	// supervision is cheap: its memory is not measured, and this process gives no signs of
+	// life. So it survives if this process is frozen, but not if this process ends.
 	Service bool
-	// Until is the latest moment for the start of the command, by the clock of
-	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
-	// start: the operator that ordered it may have been frozen since.
+	// Until is the latest moment for the start of the command, on the clock of
+	// [SinceBoot]; 0 is no limit. The supervising process checks it right before the
+	// start: the operator that gave the order may have been frozen since.
 	Until time.Duration
 
 	// groups is the directory in which the command gets a control group of its
 	// own; empty means none.
 	groups string
-	// hurried is as Hurry, in a supervising process.
+	// hurried is like Hurry, in a supervising process.
 	hurried <-chan struct{}
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
-	// nicer is what the command of a supervising process is nicer than that.
+	// nicer is how much higher the command's niceness is than its supervising process's.
 	nicer int
 }
 
-// SinceBoot is a clock that all processes of a machine share. It runs while they
-// are frozen, and no one sets it.
+// SinceBoot returns the time on a clock that all processes of a machine share. The
+// clock goes on while they are frozen, and cannot be set.
 func SinceBoot() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // which every kernel has
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // every kernel has it
 	return time.Duration(t.Nano())
 }
 
-// late is an error if the command may not be started any more.
+// late returns an error if it is too late to start the command.
 func (c Command) late() error {
 	if over := SinceBoot() - c.Until; c.Until > 0 && over >= 0 {
 		return fmt.Errorf("%w: it is too late, by %s", ErrNotStarted, over)
@@ -169,39 +169,39 @@ func (c Command) signal() syscall.Signal { return cmp.Or(c.Signal, unix.SIGTERM)
 
 // Exit tells how a command ended.
 type Exit struct {
-	// Code is the exit code; -1 when a signal ended the command.
+	// Code is the exit code; -1 if a signal ended the command.
 	Code int
-	// Signal is that signal's name (SIGKILL); empty if there was none.
+	// Signal is the name of the signal (SIGKILL) that ended the command; empty if none did.
 	Signal string
 	// Stopped is true if the context ended first and the command was told to
 	// stop.
 	Stopped bool
 	// Killed counts the processes that outlived the command and were killed.
 	Killed int
-	// Cut is true if the process that supervised the command, or led it, was killed
-	// first, and the command with it: how it would have ended is not known.
+	// Cut is true if the supervisor or the run head was killed first, and the command with
+	// it: it is not known how the command would have ended.
 	Cut bool `json:",omitempty"`
-	// Notes are the lines that a fork server has noted of the command; empty if
-	// it was not started by one.
+	// Notes are the lines that a fork server has noted about the command; empty if
+	// none started it.
 	Notes string `json:",omitempty"`
-	// Memory is the most that the processes of the tree were seen to take
-	// together, in bytes, what they share with others in shares; 0 if the command
-	// ended before anybody looked.
+	// Memory is the highest measured memory of all processes of the tree together, in
+	// bytes, with shared memory divided among its users; 0 if the command ended before
+	// the first measurement.
 	Memory int64 `json:",omitempty"`
-	// CPU is what the command has taken, with all of its descendants that were waited for.
+	// CPU is the CPU time of the command and of all its descendants that were waited for.
 	CPU time.Duration `json:",omitempty"`
-	// Reason is why a supervising process has stopped the command; empty for one that
+	// Reason is why a supervising process stopped the command; empty if the command
 	// ended by itself. Started and Finished enclose the life of the tree; they are zero
-	// where none has written a record.
+	// if no supervising process has written a record.
 	Reason            Reason `json:",omitempty"`
 	Started, Finished time.Time
 }
 
 // Run runs the command and returns when its whole process tree is gone. When
-// ctx ends, the command gets SIGTERM, after the grace period SIGKILL, and the
-// rest of the tree SIGKILL until nothing is left.
+// ctx ends, the command gets its Signal and, after the grace period, SIGKILL; the
+// rest of the tree gets SIGKILL until nothing is left.
 //
-// That a command fails or is stopped is no error; an error wraps
+// It is no error if a command fails or is stopped; an error wraps
 // [ErrNotStarted], [ErrSurvivors] or [ErrUnseen].
 func Run(ctx context.Context, c Command) (Exit, error) {
 	out, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
@@ -223,7 +223,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	group, _ := newCgroup(c.groups, c.Run)
 	cmd, err := c.start(ctx, files, group, &stopped)
 	if err != nil && group != "" && ctx.Err() == nil {
-		// The system call that starts in a group may be forbidden.
+		// The system call that starts a process in a group may be forbidden.
 		_ = group.remove()
 		group = ""
 		cmd, err = c.start(ctx, files, group, &stopped)
@@ -238,7 +238,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	t := newTree(cmd.Process.Pid, c.Cookie)
 	t.reaper, t.group, t.service = c.alone, group, c.Service
 	stopSampling := t.sampleUntilStopped(out, files.errors)
-	// The error repeats what ProcessState says, or that ctx ended.
+	// Its error only repeats what ProcessState says, or that ctx ended.
 	_ = cmd.Wait()
 	stopSampling()
 
@@ -290,8 +290,8 @@ func (c Command) start(ctx context.Context, files files, group cgroup, stopped *
 	return cmd, nil
 }
 
-// limitGrace ends a process that is stopped with a long grace, once there is no time for
-// that. The returned function is called when it has ended.
+// limitGrace kills the process 5 seconds after c.hurried is closed, if its grace is longer.
+// The caller calls ended when the process has ended.
 func (c Command) limitGrace(p *os.Process) (ended func()) {
 	if c.hurried == nil || c.grace() <= defaultGrace {
 		return func() {}
@@ -342,8 +342,8 @@ func exitOf(state *os.ProcessState) Exit {
 	return exit
 }
 
-// sampleUntilStopped notes the tree's members and keeps the output file short
-// until the returned function is called.
+// sampleUntilStopped samples the tree's members and their memory, and keeps the
+// output files short, until stop is called.
 func (t *tree) sampleUntilStopped(outputs ...*os.File) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -365,8 +365,8 @@ func (t *tree) sampleUntilStopped(outputs ...*os.File) (stop func()) {
 				}
 				for _, out := range outputs {
 					if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
-						// O_APPEND makes the writers go on at the new end. What
-						// cannot be truncated is merely long.
+						// With O_APPEND the writers go on at the new end. If the
+						// truncation fails, the file is only longer.
 						_ = out.Truncate(0)
 					}
 				}

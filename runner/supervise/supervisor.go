@@ -18,25 +18,24 @@ import (
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Launcher runs commands, each under a process of its own: a command ends
-// with this process then, however this process ends. It is safe for concurrent
-// use.
+// Launcher runs commands, each under a supervising process of its own, so that the
+// commands end when this process ends in any way. It is safe for concurrent use.
 type Launcher struct {
 	argv []string
-	// groups is the directory in which commands get control groups; empty if
+	// groups returns the directory in which commands get control groups; empty if
 	// they get none.
 	groups func() string
 
 	mu     sync.Mutex
 	closed bool
-	// spare waits for an order, so that the next command does not wait for a
-	// process to start; expiry ends it.
+	// spare waits for an order, so that the next command need not wait for a
+	// process to start; expiry ends it. It is nil if there is none.
 	spare     *supervisorProcess
 	expiry    *time.Timer
 	preparing sync.WaitGroup
 }
 
-// NewLauncher returns a Launcher whose processes are this program, whatever has become of its file since it was started.
+// NewLauncher returns a Launcher whose supervising processes execute this program, even if its file was replaced since.
 func NewLauncher() *Launcher {
 	return &Launcher{argv: []string{"/proc/self/exe", Argument}, groups: sync.OnceValue(func() string {
 		dir, err := delegated()
@@ -47,12 +46,12 @@ func NewLauncher() *Launcher {
 	})}
 }
 
-// spareLife is how long a process waits for an order: commands come in swarms,
-// and between them memory is worth more than the start of a process.
+// spareLife is how long a spare process waits for an order: commands come in
+// bursts, and between these its memory is worth more than a faster start.
 const spareLife = time.Minute
 
-// Close ends the process that waits for an order, if there is one. No command
-// is run after it.
+// Close ends the spare process, if there is one. The Launcher must not be used
+// after that.
 func (s *Launcher) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -69,7 +68,7 @@ func (s *Launcher) discard() {
 	}
 }
 
-// takeSpare is the spare process, which is it no more; nil if there is none.
+// takeSpare removes and returns the spare process; nil if there is none.
 func (s *Launcher) takeSpare() *supervisorProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +80,7 @@ func (s *Launcher) takeSpare() *supervisorProcess {
 	return p
 }
 
-// prepare starts the spare process. It waits for nothing.
+// prepare starts the spare process in the background.
 func (s *Launcher) prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,12 +105,12 @@ func (s *Launcher) prepare() {
 	})
 }
 
-// take returns a supervisor that waits for an order.
+// take returns a supervising process that waits for an order: the spare one, or a new one.
 func (s *Launcher) take() (*supervisorProcess, error) {
 	if p := s.takeSpare(); p != nil {
 		select {
 		case <-p.ended:
-			_ = p.stdin.Close() // someone has killed it
+			_ = p.stdin.Close() // it was killed
 		default:
 			return p, nil
 		}
@@ -119,43 +118,41 @@ func (s *Launcher) take() (*supervisorProcess, error) {
 	return s.start()
 }
 
-// heartbeat is how often a supervising process hears of this one, and silence
-// how long it waits for that: a process that is frozen may be thought dead by
-// others, who take over what it did.
+// heartbeat is the time between two signs of life to a supervising process, and
+// silence how long that process waits for one before it ends the command: others
+// may take a frozen operator for dead, and take over its work.
 const (
 	heartbeat = time.Second
 	silence   = 5 * time.Second
 )
 
-// patience is how long a supervising process may take beyond the grace before
-// it is given up: to kill a tree takes milliseconds on a machine that is not
-// choked.
+// patience is how long a supervising process may take beyond the grace before it
+// is killed: killing a tree takes milliseconds unless the machine is overloaded.
 const patience = 10 * time.Second
 
-// What a supervising process hears after its order, a byte each.
+// The messages to a supervising process after its order, one byte each.
 const (
 	sayAlive = '.'
 	sayStop  = 's'
 	sayHurry = 'h'
 )
 
-// order is what a supervising process is told, on one line of its standard
-// input.
+// order is the order to a supervising process, on one line of its standard input.
 type order struct {
 	Command
-	// Parent is the process that gives the order.
+	// Parent is the pid of the process that gives the order.
 	Parent int
-	// Groups is the command's groups.
+	// Groups is groups of the command.
 	Groups string
-	// Nicer is what the command is nicer than the supervising process, which does not see whether its parent is a container's.
+	// Nicer is nicer of the command. The supervising process itself cannot tell whether its parent is a container's program.
 	Nicer int
 }
 
-// Run is as the function [Run], under a process of its own. The command's
+// Run is like the function [Run], under a supervising process. The command's
 // Record must be set.
 //
-// A supervising process that dies leaves nothing behind either: its tree is
-// killed from here, and the exit says SIGKILL.
+// If the supervising process dies, nothing is left behind either: this process
+// kills its tree, and the Exit says SIGKILL.
 func (s *Launcher) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
@@ -187,11 +184,11 @@ func (s *Launcher) Run(ctx context.Context, c Command) (Exit, error) {
 		}
 	}
 	exit, err := s.abandoned(ctx, p, c)
-	_ = os.Remove(c.Record) // if there is one, it may have been forged by what has ended the process
+	_ = os.Remove(c.Record) // if it exists, what killed the supervising process may have forged it
 	return exit, errors.Join(unread, err)
 }
 
-// abandoned ends what a supervising process has left that has written no record, or none that counts.
+// abandoned kills what is left of a supervising process that ended without a valid record.
 func (s *Launcher) abandoned(ctx context.Context, p *supervisorProcess, c Command) (Exit, error) {
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
@@ -204,8 +201,8 @@ func (s *Launcher) abandoned(ctx context.Context, p *supervisorProcess, c Comman
 }
 
 // Reap kills what is left of a command that another process has run on this
-// machine, and returns when nothing is. Of the command, it is enough to know
-// Cookie and Run.
+// machine, and returns when nothing is left. Only Cookie and Run of the command
+// need be set.
 func (s *Launcher) Reap(c Command) error {
 	t := newOrphans(c.Cookie)
 	t.group, _ = cgroupOf(s.groups(), c.Run)
@@ -214,19 +211,19 @@ func (s *Launcher) Reap(c Command) error {
 	return err
 }
 
-// supervisorProcess is a supervisor.
+// supervisorProcess is a supervising process, as its parent sees it.
 type supervisorProcess struct {
 	cmd   *exec.Cmd
 	stdin *os.File
 	ended chan struct{}
-	// since is when it started, in clock ticks since boot; nothing of its
+	// since is when it started, in clock ticks since boot; no process of its
 	// command is older.
 	since uint64
 }
 
 // start starts a supervising process, which then waits for an order.
 func (s *Launcher) start() (*supervisorProcess, error) {
-	// A socket: a pipe could be written to by any process of this user, through /proc/PID/fd.
+	// Not a pipe: any process of this user could write to it through /proc/PID/fd.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -236,12 +233,12 @@ func (s *Launcher) start() (*supervisorProcess, error) {
 	p := &supervisorProcess{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
-		Env:         environ(), // the command's is in the order
+		Env:         environ(), // the command's environment is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
 	go func() {
-		// The kernel takes the death of this thread for that of the parent.
+		// Pdeathsig is sent when this thread ends, so the thread must live as long as the child.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		if err == nil {
@@ -251,7 +248,7 @@ func (s *Launcher) start() (*supervisorProcess, error) {
 		}
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // what it has to say is in the record
+			_ = p.cmd.Wait() // the result is in the record
 		}
 		close(p.ended)
 	}()
@@ -261,7 +258,7 @@ func (s *Launcher) start() (*supervisorProcess, error) {
 	return p, nil
 }
 
-// environ is the environment of a supervising process: nothing but what failpoints and the race detector read.
+// environ is the environment of a supervising process: only the variables of failpoints and the race detector.
 func environ() []string {
 	environ := failpoint.Environ()
 	if options, ok := os.LookupEnv("GORACE"); ok {
@@ -283,8 +280,8 @@ func (p *supervisorProcess) order(c Command) error {
 	return nil
 }
 
-// keep gives signs of life, but for a service, until the process has ended, and tells it to stop
-// when ctx does.
+// keep gives signs of life, except for a service, until the process has ended, and tells it to stop
+// when ctx ends.
 func (p *supervisorProcess) keep(ctx context.Context, c Command) {
 	defer p.stdin.Close()
 	var beat <-chan time.Time

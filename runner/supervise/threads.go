@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// spareThreads are those of a supervising process; see [ReserveThreads].
+// spareThreads is the number of threads that a supervising process reserves; see [ReserveThreads].
 const spareThreads = 8
 
-// ReserveThreads has the Go runtime start n threads, which it keeps. It ends a
-// program that needs another thread when no more processes can be started: a run
-// that forks without end would end what is to end it.
+// ReserveThreads makes the Go runtime start n threads, which it keeps. The runtime
+// ends a program that needs another thread when no more processes can be started: a
+// fork bomb would thus end the program that has to stop it.
 func ReserveThreads(n int) {
 	var started, used sync.WaitGroup
 	started.Add(n)

@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree is what is known of the processes that descend from one command.
+// tree is what is known about the processes that descend from one command.
 type tree struct {
 	root   identity
 	cookie string
-	// reaper is true if all orphans of the tree become children of this
-	// process, which has no others.
+	// reaper is true if all orphans of the tree become children of this process,
+	// and it has no other children.
 	reaper bool
-	// adopted tells of a living process whether it is a child of this one that
-	// came from the tree; nil if that is not known.
+	// adopted tells whether a living process is a child of this one that came from
+	// the tree; nil if that is not known.
 	adopted func(process) bool
-	// service is that of the command.
+	// service is Service of the command.
 	service bool
-	// group is the control group of the tree, if it has one.
+	// group is the control group of the tree; empty if it has none.
 	group cgroup
 	// members are the processes seen so far that may still exist.
 	members map[identity]struct{}
-	// sessions are the sessions of those ever seen.
+	// sessions are the sessions of all members ever seen.
 	sessions map[int]struct{}
-	// memory is the most that the members were seen to take.
+	// memory is the highest measured memory of the members together, in bytes.
 	memory int64
-	// sigkill and processes are those functions, and surveys is [stuckSurveys], but in tests.
+	// sigkill and processes are the functions of these names, and surveys is [stuckSurveys], except in tests.
 	sigkill   func(identity) error
 	processes func(since uint64) ([]process, error)
 	surveys   int
@@ -44,7 +44,7 @@ func newTree(pid int, cookie string) *tree {
 		sessions: map[int]struct{}{pid: {}}, // it was started with setsid
 		sigkill:  sigkill, processes: processes, surveys: stuckSurveys,
 	}
-	// No one has waited for the process yet, so that its pid is still its own.
+	// Nothing has waited for the process yet, so its pid is still its own.
 	if p, err := readProcess(pid); err == nil {
 		t.root = p.identity
 		t.add(p)
@@ -52,7 +52,7 @@ func newTree(pid int, cookie string) *tree {
 	return t
 }
 
-// newOrphans is a tree whose root is gone: its pid may be anybody's by now.
+// newOrphans returns a tree whose root is gone: the root's pid may belong to another process by now.
 func newOrphans(cookie string) *tree {
 	return &tree{
 		cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{},
@@ -70,12 +70,12 @@ func (t *tree) add(p process) bool {
 	return true
 }
 
-// look brings what is known of the tree up to date, and returns the processes
-// that seem to live.
+// look updates what is known of the tree, and returns the processes that seem
+// to live.
 func (t *tree) look() []identity {
 	var living []identity
 	if t.reaper {
-		for _, p := range t.descendants() { // waits for the dead, which a long run would collect
+		for _, p := range t.descendants() { // it also reaps zombies, which a long run would accumulate
 			living = append(living, p.identity)
 		}
 		return living
@@ -109,9 +109,9 @@ func (t *tree) sample() {
 	}
 }
 
-// survey returns the members that live, and reaps those dead ones that are our
-// children because their parents died and we are their reaper. It is not
-// decided whether that is all when a process could not be judged.
+// survey returns the members that live, and reaps zombies that became our
+// children because their parents died. decided is false if it is not known whether
+// some process is a member.
 func (t *tree) survey() (living []process, decided bool, err error) {
 	if t.reaper {
 		if living := t.descendants(); len(living) > 0 {
@@ -136,7 +136,7 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 		case t.reaper && p.ppid == self, t.adopted != nil && t.adopted(p):
 			t.add(p)
 		case has || grouped[p.pid]:
-			// Still being itself, it has had its pid all the time.
+			// If it is still the same process, the cookie or group was its own.
 			if p.exists() {
 				t.add(p)
 			}
@@ -153,14 +153,14 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 	return living, decided, nil
 }
 
-// descendants lists those of this process, which is the reaper of the tree and
-// has no others; of the dead ones it waits for those that are its children. It
-// takes a fraction of the time of looking at all processes, in which many a
-// process is somewhere else already. It needs what children needs.
+// descendants lists the living descendants of this process, which must be the reaper
+// of the tree and have no other descendants. It reaps the zombies among this
+// process's children. It takes a fraction of the time of a look at all processes,
+// which is out of date sooner. It needs the same kernel option as children.
 func (t *tree) descendants() []process {
 	self, err := readProcess(os.Getpid())
 	if err != nil {
-		return nil // out of file descriptors
+		return nil // no file descriptor is left
 	}
 	var living []process
 	queue := []process{self}
@@ -179,8 +179,7 @@ func (t *tree) descendants() []process {
 	return living
 }
 
-// addChildren notes those that are children of members, and tells whether
-// there were any.
+// addChildren adds the children of members, and tells whether there were new ones.
 func (t *tree) addChildren(all []process) bool {
 	byPID := make(map[int]identity, len(t.members))
 	for id := range t.members {
@@ -192,7 +191,7 @@ func (t *tree) addChildren(all []process) bool {
 		if _, member := t.members[p.identity]; !ok || member || p.zombie {
 			continue
 		}
-		// The parent still being itself proves that it was so when p was read.
+		// If the parent is still the same process, it was so when p was read.
 		if parent.exists() && t.add(p) {
 			added = true
 		}
@@ -200,9 +199,9 @@ func (t *tree) addChildren(all []process) bool {
 	return added
 }
 
-// reap waits for a dead orphan of the tree that became our child. The command
-// itself, and whatever else this program has started and waits for, is left
-// to what started it: those lead a session or are no members.
+// reap waits for a dead orphan of the tree that became our child. It leaves alone
+// the command itself and other processes that this program has started and waits
+// for: those lead a session or are no members.
 func (t *tree) reap(p process, self int) {
 	if p.ppid != self || p.pid == t.root.pid {
 		return
@@ -210,35 +209,36 @@ func (t *tree) reap(p process, self int) {
 	_, member := t.members[p.identity]
 	_, session := t.sessions[p.session]
 	if t.reaper || member || session && p.session != p.pid {
-		// It is dead: this does not block, and failing leaves it as it is.
+		// It is dead: this does not block, and an error changes nothing.
 		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
 	}
 }
 
 const (
 	// undecidedSurveys bounds the surveys made because of processes without
-	// environment: an execve is over in well under that many milliseconds,
-	// while a stranger's empty environment stays empty.
+	// environment: an execve takes much less time than these surveys, while a
+	// stranger's empty environment stays empty.
 	undecidedSurveys = 3
-	// refusedSurveys bounds those in which everybody left may not be
-	// signalled; with the growing pauses it amounts to about a second.
+	// refusedSurveys bounds the surveys after which no process that is left may be
+	// signalled; with the growing pauses they take about a second.
 	refusedSurveys = 25
-	// stuckSurveys bounds those in a row that find the same processes, which are killed
-	// already: half a minute. The kernel waits for a disk or a server with each of them.
+	// stuckSurveys bounds the surveys in a row that find the same killed processes; they
+	// take half a minute. Such processes wait in the kernel for a disk or a server.
 	stuckSurveys = 600
 	// maxPause bounds the pauses between surveys; a killed process takes as
 	// long as the kernel needs to tear it down.
 	maxPause = 50 * time.Millisecond
 )
 
-// kill kills the members until a survey finds none, or the same ones for half a
-// minute, and returns how many there were. One pass is never enough: what was just born is seen by the next.
+// kill kills the members until a survey finds none, or the same ones for half a minute,
+// and returns how many it killed. One survey is never enough: processes that were just
+// forked are found by the next.
 //
-// No process is frozen first. What can be stopped can be killed as well, and those
-// that are orphaned in between come to their reaper, where the next pass finds
-// them; a control group kills all at once.
+// No process is frozen first. A process that can be frozen can be killed as well;
+// orphans that this creates become children of their reaper, where the next survey
+// finds them; and a control group is killed all at once.
 func (t *tree) kill() (int, error) {
-	defer func() { _ = t.group.remove() }() // it is empty, or keeps what may not be killed
+	defer func() { _ = t.group.remove() }() // it fails if processes are left that may not be killed
 	killed := map[identity]struct{}{}
 	undecided, refused, stuck, left := 0, 0, 0, 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
@@ -247,7 +247,7 @@ func (t *tree) kill() (int, error) {
 		}
 		living, decided, err := t.survey()
 		if err != nil {
-			// Most likely out of file descriptors, which passes.
+			// Most likely no file descriptor is left, which passes.
 			if refused++; refused > refusedSurveys {
 				return len(killed), fmt.Errorf("%w: %w", ErrUnseen, err)
 			}
@@ -292,16 +292,16 @@ func pidsOf(of []process) []int {
 	return pids
 }
 
-// childless tells whether this process has no children, dead or alive. If it
-// is the reaper of all its descendants, it has none of these either: the
-// kernel says so at one moment, which no list of processes does.
+// childless tells whether this process has no children, dead or alive. If it is
+// the reaper of all its descendants, it then has no descendants either. The kernel
+// answers for a single moment, which a list of processes cannot do.
 func childless() bool {
 	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return errors.Is(err, unix.ECHILD)
 }
 
-// sigkill kills exactly this process: the pidfd that os.FindProcess opens
-// holds on to the process that has the pid then, and the start time tells who that is.
+// sigkill kills exactly this process: the pidfd that os.FindProcess opens refers to
+// the process that has the pid then, and the start time tells whether it is this one.
 func sigkill(id identity) error {
 	p, err := os.FindProcess(id.pid)
 	if err != nil {

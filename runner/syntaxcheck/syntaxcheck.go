@@ -23,20 +23,20 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// outputLimit bounds what is read of the output, and messageLimit a message.
+// outputLimit bounds what is read of the output, messageLimit a message, in bytes.
 const (
 	outputLimit  = 16 << 10
 	messageLimit = 1 << 10
 )
 
-// Error is what Ansible has against a playbook or role.
+// Error is a mistake that Ansible has found in a playbook or role.
 type Error struct {
 	// File is where the mistake is: often a file that the content imports. It
 	// is the playbook or the role's directory if Ansible named no file.
 	File string
-	// Line and Column count from 1; 0 where Ansible told none.
+	// Line and Column count from 1; 0 if Ansible named none.
 	Line, Column int
-	// Message is Ansible's, on one line, at most 1 KiB.
+	// Message is Ansible's message, on one line, at most 1 KiB.
 	Message string
 }
 
@@ -54,9 +54,9 @@ func (e *Error) Error() string {
 
 // Check lets ansible-playbook parse the content and everything that it
 // imports, without running any of it; that takes about a second. As in a run,
-// an empty directory is the working directory, so that no ansible.cfg of the
-// caller's applies, and a role is found through its own parent directory first.
-// env is the complete environment.
+// the working directory is empty, so that no ansible.cfg of the caller applies,
+// and roles are looked up in the role's parent directory first. env is the
+// complete environment.
 //
 // It blocks until the process tree is gone. The error is a [*Error] if
 // Ansible refuses the content, wraps [runner.ErrUnavailable] if there is no
@@ -106,15 +106,15 @@ func Check(ctx context.Context, content runner.Content, env []string) (err error
 	}
 	found := parse(said)
 	if found.File == "" || strings.HasPrefix(found.File, dir+string(filepath.Separator)) {
-		// Ansible named none, or our own file, which no one wants to see.
+		// Ansible named no file, or our own, which would not help users.
 		found.File, found.Line, found.Column = checked, 0, 0
 	}
 	found.Message = cmp.Or(found.Message, fmt.Sprintf("ansible-playbook --syntax-check ended with exit code %d and no output", exit.Code))
 	return found
 }
 
-// prepare makes the working directory and, for a role, the playbook
-// to check in its place. checked is the content's own path.
+// prepare makes the working directory and, for a role, a playbook that is checked
+// in its place. checked is the path of the content itself.
 func prepare(dir string, content runner.Content, env []string) (checked, playbook string, environ []string, err error) {
 	if err := os.Mkdir(filepath.Join(dir, "project"), 0o700); err != nil {
 		return "", "", nil, err
@@ -133,8 +133,8 @@ func prepare(dir string, content runner.Content, env []string) (checked, playboo
 	return checked, playbook, append(env, "ANSIBLE_ROLES_PATH="+roles), writeRolePlaybook(playbook, name)
 }
 
-// writeRolePlaybook writes a playbook that does nothing but run a role. It is
-// JSON, which is YAML without questions of quoting.
+// writeRolePlaybook writes a playbook that only runs a role. It is JSON, which is
+// YAML without quoting problems.
 func writeRolePlaybook(path, role string) error {
 	data, err := json.Marshal([]map[string]any{{
 		"hosts": "localhost", "gather_facts": false, "roles": []map[string]string{{"role": role}},
@@ -145,12 +145,12 @@ func writeRolePlaybook(path, role string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// Where ansible-core puts the place of a mistake: up to 2.18, and from 2.19 on.
+// The place of a mistake, as ansible-core prints it up to 2.18, and from 2.19 on.
 var (
 	placeBefore219 = regexp.MustCompile(`(?m)^The error appears to be in '(.+)': line (\d+), column (\d+)`)
 	placeSince219  = regexp.MustCompile(`(?m)^Origin: (.+?)(?::(\d+))?(?::(\d+))?$`)
 	// excerptOfFile matches what follows the message: the place and the lines
-	// around it, or a chain of causes that says the same again.
+	// around it, or a chain of causes that repeats the message.
 	excerptOfFile = regexp.MustCompile(`(?ms)^(?:The error appears to be in '|Origin: |<<< caused by >>>).*`)
 )
 
@@ -162,11 +162,11 @@ func parse(output string) *Error {
 		output = text.LastLines(output, messageLimit)
 	}
 	for _, place := range []*regexp.Regexp{placeBefore219, placeSince219} {
-		// The last is the cause of the others.
+		// The last place is the cause of the others.
 		if all := place.FindAllStringSubmatch(output, -1); len(all) > 0 {
 			m := all[len(all)-1]
 			e.File = m[1]
-			// Not a number means not there: zero.
+			// A missing number becomes 0.
 			e.Line, _ = strconv.Atoi(m[2])
 			e.Column, _ = strconv.Atoi(m[3])
 		}

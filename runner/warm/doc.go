@@ -1,12 +1,13 @@
-// Package warm keeps an interpreter that has imported what every Ansible run
-// imports first, and from which runs are forked: most of what a run costs is
-// starting Python, for ansible-runner, for ansible-playbook and for each module.
+// Package warm keeps a fork server: a Python process that has imported what every
+// Ansible run imports first, and from which runs are forked. Most of the cost of a
+// run is the start of Python, for ansible-runner, for ansible-playbook and for each
+// module.
 //
-// It knows how such a fork server is started, checked, replaced and ended. What
-// a run is, package runner knows, and how its processes are ended, package
-// supervise: a forked run is the installed ansible-runner and ansible-playbook
-// with the same arguments, environment and files as one that is executed. The
-// server's program is in the directory python.
+// The package knows how a fork server is started, checked, replaced and ended.
+// Package runner knows what a run is, and package supervise how its processes are
+// ended: a forked run is the installed ansible-runner and ansible-playbook with the
+// same arguments, environment and files as in a cold start. The server's program is
+// in the directory python.
 //
 // Linux only.
 package warm

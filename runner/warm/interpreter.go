@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// Interpreter is the Python that executes the scripts ansible-runner and ansible-playbook
-// with these paths.
+// Interpreter returns the path of the Python that executes the scripts ansible-runner and
+// ansible-playbook at these paths.
 func Interpreter(runner, playbook string) (string, error) {
 	a, err := scriptInterpreter(runner)
 	if err != nil {
@@ -28,8 +28,8 @@ var (
 	entryPoint = regexp.MustCompile(`(?m)^from (ansible_runner\.__main__|ansible\.cli\.playbook) import main$`)
 )
 
-// scriptInterpreter is the interpreter of a script that calls a main function
-// of ansible-runner or ansible-playbook, as pip and distributions write them.
+// scriptInterpreter returns the interpreter of a script that calls the main function of
+// ansible-runner or ansible-playbook, in the form that pip and distributions write.
 func scriptInterpreter(name string) (string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// lookAgain is how long a look at a server's files holds good: there are more
-// than a thousand.
+// lookAgain is how long a check of a server's files stays valid: there are more
+// than a thousand files.
 const lookAgain = time.Second
 
-// hangs is how long [Pool.Close] waits for looks at files. A file system that does
-// not answer, of a server that is gone for instance, keeps them from ending.
+// hangs is how long [Pool.Close] waits for checks of files. A file system that does
+// not answer, such as a network file system without its server, keeps them from
+// ending.
 const hangs = 2 * time.Second
 
-// lookLocked returns what is closed when the look at the server's files has ended
-// that is in progress, or begins one. A server of which one has changed is out of
-// use by then.
+// lookLocked begins a check of the server's files, unless one is in progress. It
+// returns a channel that is closed when the check has ended. If a file has changed,
+// the server is out of use by then.
 func (p *Pool) lookLocked(s *server) <-chan struct{} {
 	if s.looking != nil {
 		return s.looking
@@ -36,7 +37,7 @@ func (p *Pool) lookLocked(s *server) <-chan struct{} {
 	return looking
 }
 
-// changedOf returns a file of the server that has changed.
+// changedOf returns a file of the server that has changed, and whether there is one.
 func (p *Pool) changedOf(s *server) (string, bool) {
 	for name, was := range s.files {
 		if p.ctx.Err() != nil {
@@ -49,10 +50,10 @@ func (p *Pool) changedOf(s *server) (string, bool) {
 	return "", false
 }
 
-// lookLimit is how long a look at the files may take: milliseconds, unless a file system hangs.
+// lookLimit is how long a check of the files may take: it takes milliseconds, unless a file system hangs.
 const lookLimit = time.Minute
 
-// identify tells the versions of files apart, for the start of a server.
+// identify returns the versions of files, for the start of a server.
 func (p *Pool) identify(ctx context.Context, names []string) (map[string]version, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -75,7 +76,7 @@ func (p *Pool) identify(ctx context.Context, names []string) (map[string]version
 	}
 }
 
-// awaitLooks waits for the looks to end, unless they hang.
+// awaitLooks waits for the checks of files to end, unless they hang.
 func (p *Pool) awaitLooks() {
 	ended := make(chan struct{})
 	go func() {

@@ -29,67 +29,68 @@ import (
 var program embed.FS
 
 // startLimit is how long a server may take to import everything: two or three seconds
-// of CPU, which are minutes on a machine with a load of a hundred. A server that is ended
-// then has taken them for nothing.
+// of CPU, which take minutes on a machine with a load of a hundred. To end a server
+// sooner would waste that work.
 const startLimit = 5 * time.Minute
 
-// logLimit bounds what is read of a server's log, of which the last line counts.
+// logLimit bounds how much of a server's log is read, in bytes; only the last line is used.
 const logLimit = 1 << 20
 
-// checkLimit is how long the check of a server may take: half a second, and much
-// more on a machine that is busy.
+// checkLimit is how long the check run of a server may take. It takes half a second,
+// and much longer on a busy machine.
 const checkLimit = time.Minute
 
-// cookieSpace is the length of the server's cookie, in whose place the cookies
-// of runs are written; see python/process.py.
+// cookieSpace is the length of the server's cookie, which forked runs overwrite with
+// their own cookies; see python/process.py.
 const cookieSpace = 128
 
-// WithoutVariable names the variable of the operator's environment with the means of
-// forked runs that are turned off; see python/switches.py.
+// WithoutVariable is the environment variable with the means of forked runs that are
+// turned off; see python/switches.py.
 const WithoutVariable = "ROLEWRIGHT_WARM_WITHOUT"
 
-// ServerPrefix begins the values of the cookies of fork servers; it begins no run's ID.
+// ServerPrefix begins the values of fork servers' cookies; no run's ID begins with it.
 const ServerPrefix = "server-"
 
-// titleSpace is the room for the command lines of forked processes, as ps shows
-// them.
+// titleSpace is the number of bytes reserved for the command lines of forked processes,
+// which ps shows.
 const titleSpace = 2048
 
 // server is one fork server.
 type server struct {
 	dir, socket string
 	about       about
-	// files are those that the server depends on, as they were when it was ready.
+	// files are the versions that the files on which the server depends had when it was ready.
 	files map[string]version
 
-	// The pool's lock protects these. looked is when the last look at the files began
-	// that has ended; looking is closed when the one in progress has.
+	// The pool's lock protects these. looked is when the last complete check of the files
+	// began; looking is closed when the check in progress ends, and nil if there is none.
 	runs, inFlight int
 	retired        bool
 	looked         time.Time
 	looking        chan struct{}
-	rest           *time.Timer // ends it, while it does nothing
+	rest           *time.Timer // ends the server when it has been idle
 
 	stop  context.CancelFunc
 	ended chan struct{}
-	err   error // why, once it has ended
+	err   error // why the server has ended; valid once ended is closed
 }
 
-// about is what a server says of itself.
+// about is what a server says about itself.
 type about struct {
 	Core    string   `json:"core"`
-	Differs []string `json:"differs"` // what is another than in the lines of Ansible that were tested
-	Workers []string `json:"workers"` // the same of this version in its line, as far as it is why tasks have workers
+	Differs []string `json:"differs"` // what differs from the tested lines of Ansible
+	Workers []string `json:"workers"` // what differs from the tested version of its line, and makes tasks have workers
 	PID     int      `json:"pid"`
-	Files   []string `json:"files"` // what it has imported and read, or would have
+	Files   []string `json:"files"` // what it has imported and read, or would have if it existed
 }
 
-// LineError is why there is no server with a line of ansible-core that is not tested.
+// LineError says that ansible-core is of a line that is not tested and differs in what
+// forked runs rely on, so that there is no server, or none without workers.
 type LineError struct {
 	Core string
-	// Differs are what is another than in the lines that are tested.
+	// Differs names what differs from the tested lines.
 	Differs []string
-	// Workers is true where there is a server, since only means differ that tasks can do without.
+	// Workers is true if there is a server all the same, whose tasks all have workers.
 	Workers bool
 }
 
@@ -102,7 +103,7 @@ func (e *LineError) Error() string {
 		e.Core, strings.Join(e.Differs, ", "))
 }
 
-// slower is what keeps the server's runs from doing without workers; nil if nothing does.
+// slower returns why all tasks of the server's runs need workers; nil if they do not.
 func (s *server) slower() error {
 	if len(s.about.Workers) == 0 {
 		return nil
@@ -110,12 +111,12 @@ func (s *server) slower() error {
 	return &LineError{Core: s.about.Core, Differs: s.about.Workers, Workers: true}
 }
 
-// startTries is how many servers are started one after the other because a file
-// has changed meanwhile: one, where an installation is being changed, and one
-// more where Python has just compiled what it had not, or a clock was put back.
+// startTries is how many servers are started in a row if files change during each
+// start: another start is needed while an installation is being changed, and one
+// more after Python has compiled files for the first time, or a clock was set back.
 const startTries = 4
 
-// errChanged is why one is started once more.
+// errChanged is the error of a start that is to be repeated.
 var errChanged = errors.New("it has changed while the server started")
 
 // start starts a server and returns when it is ready.
@@ -129,7 +130,7 @@ func (p *Pool) start() (_ *server, err error) {
 	return nil, err
 }
 
-// startOne starts a server. The error is errChanged if another is to be started.
+// startOne starts a server. The error wraps errChanged if another start is needed.
 func (p *Pool) startOne() (_ *server, err error) {
 	runner, err := exec.LookPath(p.opts.Runner)
 	if err != nil {
@@ -177,11 +178,11 @@ func (p *Pool) startOne() (_ *server, err error) {
 // dirPrefix begins the names of the directories of pools.
 const dirPrefix = "rolewright-warm-"
 
-// longestDir is the most bytes that the path of a pool's directory may have:
-// that of a socket below it, /12345/socket, has at most 107.
+// longestDir is the length limit, in bytes, of the path of a pool's directory: the
+// path of a socket below it, /12345/socket, has at most 107 bytes.
 const longestDir = 94
 
-// serverDir makes the directory of the next server. One at a time is started.
+// serverDir makes the directory of the next server. Only one server is started at a time.
 func (p *Pool) serverDir() (string, error) {
 	if p.dir.File == nil {
 		dir, err := lockeddir.Make(p.opts.Dir, dirPrefix)
@@ -201,9 +202,9 @@ func (p *Pool) serverDir() (string, error) {
 	return dir, nil
 }
 
-// admit returns when the server s may be used. The programs are files that it depends
-// on, too. If a file has changed while the server started, the server may have imported
-// either version: then the error is errChanged.
+// admit returns when the server s may be used. programs are further files on which the
+// server depends. If a file has changed while the server started, the server may have
+// imported either version; then the error wraps errChanged.
 func (p *Pool) admit(ctx context.Context, s *server, before snapshot, programs ...string) (err error) {
 	if s.about, err = s.await(ctx); err != nil {
 		return err
@@ -228,7 +229,7 @@ func (p *Pool) admit(ctx context.Context, s *server, before snapshot, programs .
 	return nil
 }
 
-// writeProgram writes the server's program to its directory, and where the content is.
+// writeProgram writes the server's program, and the paths of the content, to its directory.
 func (s *server) writeProgram(content []string) error {
 	names, err := fs.Glob(program, "python/*")
 	if err != nil {
@@ -253,9 +254,8 @@ func (s *server) writeProgram(content []string) error {
 	return nil
 }
 
-// environ is the server's environment. Importing Ansible makes a directory for
-// temporary files, by default in the home directory, which may be one that can
-// only be read.
+// environ returns the server's environment. Importing Ansible makes a directory for
+// temporary files, by default in the home directory, which may be read-only.
 func (s *server) environ(of []string, without string) []string {
 	const localTemp = "ANSIBLE_LOCAL_TEMP="
 	if without != "" {
@@ -267,7 +267,8 @@ func (s *server) environ(of []string, without string) []string {
 	return append(slices.Clip(of), localTemp+s.dir)
 }
 
-// run runs the server until it ends or ctx does, and nothing is left of it.
+// run runs the server. It returns when the server has ended, by itself or because ctx
+// ended, and nothing is left of it.
 func (s *server) run(ctx context.Context, opts Options, python string) error {
 	cookie := "ROLEWRIGHT_RUN=" + ServerPrefix + rand.Text()
 	supervisor := supervise.NewLauncher()
@@ -279,7 +280,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 		Cookie:  cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output:  filepath.Join(s.dir, "server.log"),
 		Record:  filepath.Join(s.dir, "end.json"),
-		Service: true, // what it forks is supervised by others
+		Service: true, // the runs that it forks are supervised separately
 	})
 	if err != nil {
 		return fmt.Errorf("fork server: %w", err)
@@ -305,7 +306,7 @@ func (s *server) await(ctx context.Context) (about, error) {
 			return a, fmt.Errorf("it does not start: %w", s.err)
 		case <-ctx.Done():
 			select {
-			case <-s.ended: // which is why
+			case <-s.ended: // that is why ctx ended
 				return a, fmt.Errorf("it does not start: %w", s.err)
 			default:
 				return a, fmt.Errorf("it does not answer: %w", err)
@@ -335,12 +336,12 @@ func (s *server) ask(ctx context.Context) (about, error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// lostLimit is how long a server may take to end whose keeper or supervising process
-// was killed, after the first of its runs: all of its processes are killed before.
+// lostLimit is how long a server whose keeper or supervising process was killed may take
+// to end after its first run was cut: all its processes are killed first.
 const lostLimit = 30 * time.Second
 
-// lost tells of a server of which a run was cut whether that was the server's end, or
-// the run's alone. It waits until that is known, or ctx ends.
+// lost tells, after a run of the server was cut, whether the server has ended, too. It
+// waits until that is known, or ctx ends.
 func (s *server) lost(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, lostLimit)
 	defer cancel()
@@ -355,8 +356,8 @@ func (s *server) lost(ctx context.Context) bool {
 	}
 }
 
-// worn returns why the server is to be replaced, whatever its files are; nil if it
-// is not.
+// worn returns why the server is to be replaced, apart from changed files; nil if it
+// is not to be replaced.
 func (s *server) worn(opts Options) error {
 	memory, _ := supervise.ResidentMemory(s.about.PID)
 	switch {
@@ -368,8 +369,8 @@ func (s *server) worn(opts Options) error {
 	return nil
 }
 
-// busy keeps a server that has done nothing from being ended for that. It is called
-// under the pool's lock.
+// busy keeps the server from being ended because it was idle. It is called under the
+// pool's lock.
 func (s *server) busy() {
 	if s.rest != nil {
 		s.rest.Stop()

@@ -12,35 +12,37 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// ErrNotReady is returned by [Pool.Acquire] while there is no server: it is
-// being started, or was found unfit. The error says why.
+// ErrNotReady is returned by [Pool.Acquire] while there is no server: one is
+// being started, or could not be used. The error says why.
 var ErrNotReady = errors.New("no warm interpreter")
 
-// ErrIdle is wrapped, beside it, where nothing is wrong: the server has ended
-// since there was no run, and the next run has another started.
+// ErrIdle is wrapped together with [ErrNotReady] if nothing is wrong: the server was
+// ended because there was no run, and the next run starts another.
 var ErrIdle = errors.New("there was no run")
 
-// ErrReplaced is wrapped, beside it, where nothing is wrong either: the server has made
-// many runs, or what it has imported has changed, and another is started.
+// ErrReplaced is wrapped together with [ErrNotReady] if nothing is wrong either: the
+// server has made many runs or grown too large, or what it has imported has changed,
+// and another is started.
 var ErrReplaced = errors.New("it is replaced")
 
 // Options configure a [Pool].
 type Options struct {
-	// Dir is where the pool makes a directory for its servers, and removes what
-	// pools have left whose process is gone: absolute, short enough for a socket
-	// (68 bytes). Others may use it as well; empty means [os.TempDir].
+	// Dir is where the pool makes a directory for its servers, and removes the
+	// directories of pools whose process is gone. It is absolute and short enough for
+	// a socket (68 bytes), and may be shared; empty means [os.TempDir].
 	Dir string
-	// Environ is the environment of the runs: that of the server, too.
+	// Environ is the environment of the runs and of the server.
 	Environ []string
-	// Without names means of forked runs that are turned off, with commas between
-	// them: what [WithoutVariable] is to the server. It does not start with an unknown one.
+	// Without names the means of forked runs that are turned off, separated by commas;
+	// it is the value of [WithoutVariable] for the server, which does not start if one
+	// is unknown.
 	Without string
 	// Content has directories with roles and playbooks of the runs, whose templates a server compiles when it starts.
-	// A template that changes later, or lies elsewhere, is compiled by the runs that use it.
+	// A template that changes later, or is elsewhere, is compiled by the runs that use it.
 	Content []string
-	// Runner and Playbook are the executables ansible-runner and
-	// ansible-playbook, a name without a slash being looked up in PATH; both must
-	// be Python scripts of one interpreter.
+	// Runner and Playbook are the executables ansible-runner and ansible-playbook;
+	// a name without a slash is looked up in PATH. Both must be Python scripts with
+	// the same interpreter.
 	Runner, Playbook string
 	// MaxRuns is how many runs a server makes before it is replaced; 0 means
 	// 1000.
@@ -48,41 +50,42 @@ type Options struct {
 	// MaxMemory is the resident memory of a server, in bytes, beyond which it is
 	// replaced; 0 means 400 MiB.
 	MaxMemory int64
-	// Idle is how long a server is kept without a run; 0 means for as long as the pool.
+	// Idle is how long a server is kept without a run; 0 means until the pool is closed.
 	Idle time.Duration
-	// TrustLine has runs forked with a line of Ansible that is not tested, and in
-	// which something that they rely on is another than in those that are.
+	// TrustLine allows forked runs with a line of Ansible that is not tested, and
+	// differs from the tested lines in something that forked runs rely on.
 	TrustLine bool
-	// Check makes a run from the server with that socket, and returns an error
-	// if it is not what it would be without; then the server is not used. It may
-	// use the directory. nil checks nothing.
+	// Check makes a run from the server with the socket. If the run differs from a
+	// cold start, it returns an error, and the server is not used. It may use the
+	// directory dir. nil checks nothing.
 	Check func(ctx context.Context, dir, socket string) error `json:"-"`
-	// Trace is a file to which is appended what of the runs is forked and what
-	// executed after all, and what their processes have taken; empty for none.
+	// Trace is a file to which the servers append which parts of the runs were forked
+	// and which executed, and what their processes used; empty for none.
 	Trace string
-	// OnChange is called when there is a server (nil, or a [LineError] with Workers), or none any more, with the
-	// reason: one call after the other. It must not call the pool. It may be nil.
+	// OnChange is called when a server becomes ready, with nil or a [LineError] with Workers, and when there is none any
+	// more, with the reason. Calls do not overlap. It must not call the pool. It may be nil.
 	OnChange func(error) `json:"-"`
 }
 
-// Defaults of [Options]. A server only forks, so that it grows by what Python
-// keeps for that: next to nothing. The limits are there for leaks that are not known.
+// Defaults of [Options]. A server only forks, and hardly grows by that. The limits
+// are for unknown leaks.
 const (
 	defaultMaxRuns         = 1000
 	defaultMaxMemory int64 = 400 << 20
 )
 
-// retryAfter is how long a pool waits after a server that did not become ready,
-// and after the second of those in a row that were and could not start a run;
-// retryMost is what that doubles to: a broken installation costs no core.
+// retryAfter is how long a pool waits after a server that did not become ready, and
+// after the second server in a row that was ready but could not start a run. The
+// time doubles with each failure, up to retryMost, so that a broken installation
+// does not take a whole CPU.
 const (
 	retryAfter = time.Minute
 	retryMost  = time.Hour
 )
 
-// Pool has one fork server from the first run on, replaces it when it is worn,
-// changed or broken, and ends those that are replaced when their last runs have,
-// and one for which there was no run for a while. It is safe for concurrent use.
+// Pool has one fork server from the first run on. It replaces the server when it is
+// worn, changed or broken, ends a replaced server when its last run has ended, and
+// ends a server that was idle for a while. It is safe for concurrent use.
 type Pool struct {
 	opts Options
 
@@ -90,22 +93,23 @@ type Pool struct {
 	closed   bool
 	current  *server
 	starting bool
-	awaiting int // runs, in Await
-	// dir is made with the first server; made counts the servers. known are the
-	// files on which the last one depended. One at a time is started, which has them.
+	awaiting int // the number of runs in Await
+	// dir is made for the first server; made counts the servers. known has the files
+	// on which the last server depended. Only the goroutine that starts a server uses
+	// these, and there is one at a time.
 	dir   lockeddir.Dir
 	made  int
 	known map[string]version
-	// reason is why there is no server; failures is how many there were since a
-	// server has made a run, and again the time before which none is started.
+	// reason is why there is no server. failures counts the failures since a server
+	// last made a run. No server is started before again.
 	reason   error
 	failures int
 	again    time.Time
 
-	ctx  context.Context // the pool's life
+	ctx  context.Context // ends with the pool
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	// looks are those at files, which may hang; identity looks at one.
+	// looks are the checks of files in progress, which may hang; identity checks one file.
 	looks    sync.WaitGroup
 	identity func(name string) version
 }
@@ -127,8 +131,8 @@ func New(opts Options) *Pool {
 }
 
 // Close ends the servers, and returns when nothing is left of them. No run may be
-// in progress. A look at files that hangs is left to itself after two seconds: it
-// cannot be ended.
+// in progress. It does not wait longer than two seconds for a check of files that
+// hangs, which cannot be ended.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -140,12 +144,12 @@ func (p *Pool) Close() {
 	p.wg.Wait()
 	p.awaitLooks()
 	if p.dir.File != nil {
-		_ = p.dir.Remove() // the next pool does
+		_ = p.dir.Remove() // else the next pool does
 	}
 }
 
-// Wait has a server started if there is none. It returns when there is one, when
-// it is known that there will be none, or when ctx ends.
+// Wait starts a server if there is none. It returns nil when there is one, and an
+// error when it is known that there will be none, or when ctx ends.
 func (p *Pool) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.current == nil {
@@ -174,16 +178,15 @@ func (p *Pool) Wait(ctx context.Context) error {
 
 // Lease is the right to fork one run from a server.
 type Lease struct {
-	// Socket is the path of the server's socket, and Trace that of the file for
-	// what becomes of the run's parts; for supervise.Command.
+	// Socket and Trace are Server and Trace of a supervise.Command.
 	Socket, Trace string
 
 	pool   *Pool
 	server *server
 }
 
-// Acquire returns a lease on the server, or [ErrNotReady]. It waits for a look at the
-// files on which the server depends, if the last one is too old, until ctx ends.
+// Acquire returns a lease on the server, or [ErrNotReady]. If the last check of the
+// files on which the server depends is too old, it waits for another, until ctx ends.
 // The lease must be released when the run has ended.
 func (p *Pool) Acquire(ctx context.Context) (*Lease, error) {
 	asked := time.Now()
@@ -201,7 +204,8 @@ func (p *Pool) Acquire(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// acquire is Acquire, but returns the look that is to be waited for.
+// acquire is Acquire, but does not wait: if a check of the files is needed, it returns only looking, which is
+// closed when the check has ended.
 func (p *Pool) acquire(asked time.Time) (_ *Lease, looking <-chan struct{}, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,8 +231,8 @@ func (p *Pool) acquire(asked time.Time) (_ *Lease, looking <-chan struct{}, _ er
 	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil, nil
 }
 
-// Await is as Acquire, but waits for a server that is being started, unless the
-// last one has failed: else that costs a run less than a new Python.
+// Await is like Acquire, but waits for a server that is being started, which takes
+// less time than a cold start. It does not wait if the last server failed.
 func (p *Pool) Await(ctx context.Context) (*Lease, error) {
 	p.await(1)
 	defer p.await(-1)
@@ -242,28 +246,28 @@ func (p *Pool) Await(ctx context.Context) (*Lease, error) {
 	return p.Acquire(ctx)
 }
 
-// await counts runs that wait for a server.
+// await adds n to the number of runs that wait for a server.
 func (p *Pool) await(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaiting += n
 }
 
-// Lost tells, of a run that was cut (supervise.Exit.Cut), whether the server has ended
-// with it: its keeper or its supervising process was killed, and so were all runs of
-// the server. It waits for half a minute at most, or until ctx ends. It is called before Release.
+// Lost tells, for a run that was cut (supervise.Exit.Cut), whether the server has ended,
+// too: then its keeper or its supervising process was killed, and with it all runs of the
+// server. It waits for half a minute at most, or until ctx ends. It is called before Release.
 func (l *Lease) Lost(ctx context.Context) bool { return l.server.lost(ctx) }
 
-// Release gives the lease back, with what supervise.Launcher.Run has returned
-// of the run. A server that could not start it ([supervise.ErrServer]) is
-// replaced; one is known to work when a run of it has ended by itself.
+// Release gives the lease back. exit and err are what supervise.Launcher.Run has
+// returned for the run. A server that could not start the run ([supervise.ErrServer])
+// is replaced; a server is known to work once one of its runs has ended by itself.
 func (l *Lease) Release(exit supervise.Exit, err error) {
 	p := l.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.server.inFlight--
 	switch {
-	case p.current != l.server: // of the one there is now, it says nothing
+	case p.current != l.server: // that says nothing about the current server
 	case errors.Is(err, supervise.ErrServer):
 		p.replaceLocked(l.server, err)
 	case err == nil && exit.Code >= 0:
@@ -273,7 +277,7 @@ func (l *Lease) Release(exit supervise.Exit, err error) {
 	p.restLocked(l.server)
 }
 
-// restLocked ends a server that does nothing, unless a run comes within a while.
+// restLocked makes an idle server end after Idle, unless a run comes before.
 func (p *Pool) restLocked(s *server) {
 	if p.opts.Idle <= 0 || p.closed || p.current != s || s.inFlight > 0 {
 		return
@@ -284,16 +288,16 @@ func (p *Pool) restLocked(s *server) {
 		defer p.mu.Unlock()
 		switch {
 		case p.current != s || s.inFlight > 0 || s.runs != runs || p.closed:
-		case p.awaiting > 0: // on a busy machine a run can take longer than that to take what it waits for
+		case p.awaiting > 0: // on a busy machine, a run in Await may be slower than that
 			p.restLocked(s)
 		default:
-			p.failures = 0 // it was ready, and no run has found it broken
+			p.failures = 0 // the server was ready, and no run has found it broken
 			p.retireLocked(s, fmt.Errorf("%w: %w for %s", ErrNotReady, ErrIdle, p.opts.Idle))
 		}
 	})
 }
 
-// replaceLocked takes a server out of use that does not work, and starts another.
+// replaceLocked takes a server that does not work out of use, and starts another.
 func (p *Pool) replaceLocked(s *server, why error) {
 	p.retireLocked(s, fmt.Errorf("%w: %w", ErrNotReady, why))
 	if p.failures++; p.failures > 1 {
@@ -304,7 +308,7 @@ func (p *Pool) replaceLocked(s *server, why error) {
 
 // pauseLocked sets when the next server may be started.
 func (p *Pool) pauseLocked() {
-	const most = 10 // a longer shift would be beyond all bounds
+	const most = 10 // a longer shift would exceed retryMost anyway, and overflow
 	p.again = time.Now().Add(min(retryAfter<<min(p.failures-1, most), retryMost))
 }
 
@@ -316,7 +320,7 @@ func (p *Pool) retireLocked(s *server, reason error) {
 	p.changed(reason)
 }
 
-// changed is called under the lock, so that the order is that of the changes.
+// changed calls OnChange. It is called under the lock, so that the calls are in the order of the changes.
 func (p *Pool) changed(reason error) {
 	if p.opts.OnChange != nil {
 		p.opts.OnChange(reason)
@@ -338,7 +342,7 @@ func (p *Pool) startLocked() {
 			p.reason = fmt.Errorf("%w: %w", ErrNotReady, err)
 			p.failures++
 			p.pauseLocked()
-			if !p.closed { // else that is why
+			if !p.closed { // else the server failed because the pool was closed
 				p.changed(p.reason)
 			}
 			return
@@ -350,8 +354,8 @@ func (p *Pool) startLocked() {
 	})
 }
 
-// watch takes a server out of use that has ended, and removes its directory when
-// nothing is left of it.
+// watch waits until the server has ended and nothing is left of it. Then it takes
+// the server out of use, and removes its directory.
 func (p *Pool) watch(s *server) {
 	<-s.ended
 	p.mu.Lock()

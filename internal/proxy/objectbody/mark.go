@@ -17,10 +17,10 @@ import (
 type Mark struct {
 	// Reference has at least a UID.
 	Reference *metav1.OwnerReference
-	// Annotations replace those of the same name.
+	// Annotations replace existing annotations of the same name.
 	Annotations map[string]string
-	// Notes are annotations that are put on the object with the mark, and are no part
-	// of it: an object without them has the mark, too.
+	// Notes are annotations that are put on the object together with the mark. They are
+	// not part of the mark: an object without them can have it.
 	Notes map[string]string
 }
 
@@ -57,7 +57,7 @@ func within(annotations, all map[string]string) bool {
 	return true
 }
 
-// added are the annotations that an object gets.
+// added returns all annotations that an object gets.
 func (m Mark) added() map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, m.Notes)
@@ -65,8 +65,8 @@ func (m Mark) added() map[string]string {
 	return all
 }
 
-// Metadata is what an object with this metadata needs to have the mark too, as
-// the metadata of a JSON merge patch. The list of references is a whole one.
+// Metadata returns the metadata of a JSON merge patch that adds the mark to an object
+// with this metadata. It has the complete list of owner references.
 func (m Mark) Metadata(meta Meta) map[string]any {
 	metadata := map[string]any{}
 	if m.Reference != nil {
@@ -78,8 +78,8 @@ func (m Mark) Metadata(meta Meta) map[string]any {
 	return metadata
 }
 
-// Read returns the metadata of an object in JSON, read as an API server reads it:
-// of a member that is there twice, the last one counts.
+// Read returns the metadata of an object in JSON. Like an API server, it uses the last
+// of repeated members.
 func Read(body []byte) (Meta, error) {
 	var object struct {
 		metav1.TypeMeta `json:",inline"`
@@ -105,11 +105,10 @@ func decode(body []byte, into any) error {
 }
 
 // Add returns the JSON of an object with the mark in it. A body that has the mark
-// already is returned as it is. Every value beside the mark keeps its text.
+// already is returned unchanged. All other values keep their text.
 //
-// It fails if the body is not the JSON of an object, and if members stand there
-// twice where the mark belongs: one of them would be lost, and with it the API
-// server's warning.
+// It fails if the body is not the JSON of an object, or if members are repeated where
+// the mark belongs: one of them would be lost, and with it the API server's warning.
 func Add(body []byte, m Mark) ([]byte, error) {
 	whole, err := members(body)
 	if err != nil {
@@ -155,7 +154,7 @@ func Add(body []byte, m Mark) ([]byte, error) {
 	return with(whole, metadata)
 }
 
-// with is the text of an object with that metadata.
+// with returns the text of an object with the metadata.
 func with(whole, metadata map[string]json.RawMessage) ([]byte, error) {
 	var err error
 	if whole["metadata"], err = json.Marshal(metadata); err != nil {
@@ -168,7 +167,7 @@ func with(whole, metadata map[string]json.RawMessage) ([]byte, error) {
 	return body, nil
 }
 
-// members are the members of an object; none of what is missing or null.
+// members returns the members of an object; none if text is missing or null.
 func members(text []byte) (map[string]json.RawMessage, error) {
 	var found map[string]json.RawMessage
 	if err := unmarshal(text, &found); err != nil {
@@ -180,8 +179,8 @@ func members(text []byte) (map[string]json.RawMessage, error) {
 	return found, nil
 }
 
-// unmarshal refuses members that are there twice. It leaves into as it is if
-// there is no text.
+// unmarshal decodes JSON, and refuses repeated members. If there is no text, it leaves
+// into unchanged.
 func unmarshal(text []byte, into any) error {
 	if text == nil {
 		return nil

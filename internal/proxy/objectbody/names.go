@@ -8,13 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names returns the objects that an answer in JSON names: one if it is an object or
+// Names returns the objects in an answer in JSON: one if the answer is an object or
 // the status of a successful deletion, all of them if it is a list or a table, none
 // if it is any other status.
 //
 // A status does not contain the object's kind: its Meta has only a name and a UID.
-// Objects of a list do not always contain it; then it follows from the list's kind.
-// Metadata alone is of the kind PartialObjectMetadata, as in every row of a table.
+// If the objects of a list do not contain their kind, it follows from the list's kind.
+// For metadata alone, as in the rows of a table, the kind is PartialObjectMetadata.
 func Names(body []byte) ([]Meta, error) {
 	meta, err := Read(body)
 	if err != nil {

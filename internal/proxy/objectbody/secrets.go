@@ -29,7 +29,7 @@ func SecretValues(mediaType string, body []byte) ([]string, error) {
 	var tree any
 	switch mediaType {
 	case runtime.ContentTypeJSON, string(types.MergePatchType), string(types.StrategicMergePatchType):
-		if err := unmarshal(body, &tree); err != nil { // which refuses members that are there twice
+		if err := unmarshal(body, &tree); err != nil { // it also refuses repeated members
 			return nil, err
 		}
 	case runtime.ContentTypeYAML, string(types.ApplyYAMLPatchType):
@@ -55,8 +55,8 @@ func hasAlias(n *yaml.Node) bool {
 	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
-// patchSecrets treats every text of a JSON patch as a value, because its meaning
-// depends on the stored object.
+// patchSecrets treats every text in a JSON patch as a value, because the meaning of
+// the patch depends on the stored object.
 func patchSecrets(body []byte) ([]string, error) {
 	var operations []struct {
 		Value any `json:"value"`
@@ -109,8 +109,8 @@ func treeSecrets(values []string, tree any) []string {
 	return values
 }
 
-// asMap is an object. YAML may have keys that are no texts, of which the API server
-// makes texts.
+// asMap returns v as an object; false if it is none. Keys in YAML need not be texts;
+// like the API server, asMap turns them into texts.
 func asMap(v any) (map[string]any, bool) {
 	m, ok := v.(map[any]any)
 	if !ok {
@@ -138,8 +138,8 @@ func entries(m map[string]any, encoded bool) []string {
 	return values
 }
 
-// decoded is a value of data, decoded. A value that cannot be decoded is returned as
-// it is; the API server refuses it.
+// decoded decodes a value of data. A value that cannot be decoded is returned
+// unchanged; the API server refuses it.
 func decoded(text string) string {
 	value, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package ansibleenv makes the environment of Ansible's programs: without the
-// operator's own variables, and with a home directory that can be written.
+// operator's own variables, and with a writable home directory.
 package ansibleenv
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// internalVariables are the beginnings of the names of those variables of the
-// operator's environment that are none of a playbook's business. Everything
-// else is inherited: roles read it, and ANSIBLE_* configures Ansible.
+// internalVariables are the prefixes of the operator's own variables, which runs do
+// not inherit. They inherit all others: roles read them, and ANSIBLE_* configures
+// Ansible.
 func internalVariables() []string { return []string{"ROLEWRIGHT_"} }
 
-// Inherited returns the environment entries that a run inherits, later ones
-// winning over earlier ones of the same name.
+// Inherited returns the environment entries that a run inherits. Of entries with the
+// same name, it keeps the last.
 func Inherited(environ []string) []string {
 	seen := map[string]bool{}
 	var kept []string
@@ -47,11 +47,11 @@ func Inherited(environ []string) []string {
 	return kept
 }
 
-// WithHome returns an environment with a home directory, dir where there is none,
-// and with other places in dir for what is written to the home directory, where
-// no one can: Ansible would make directories there, or in one of the name ~. It
-// leaves alone what has a place already. A user whom no passwd file knows has a
-// name there too: without one ansible-core 2.19 does not start.
+// WithHome returns an environment with a home directory. If there is none, it is dir.
+// If the home directory is not writable, Ansible's directories that are there by
+// default are in dir, unless the environment names others; Ansible would fail to make
+// them, or make them in a directory called ~. A user who is not in the passwd file
+// also gets a name, without which ansible-core 2.19 does not start.
 func WithHome(environ []string, dir string) []string {
 	if _, err := user.LookupId(strconv.Itoa(os.Getuid())); err != nil && Lookup(environ, "LOGNAME") == "" && Lookup(environ, "USER") == "" {
 		environ = append(slices.Clone(environ), "USER=ansible")
@@ -77,8 +77,8 @@ func WithHome(environ []string, dir string) []string {
 	return out
 }
 
-// canWrite tells whether files can be made in a directory, made for that where
-// it is missing.
+// canWrite tells whether files can be made in a directory, or the directory can be
+// made if it is missing.
 func canWrite(dir string) bool {
 	for {
 		err := unix.Access(dir, unix.W_OK|unix.X_OK)
@@ -89,9 +89,9 @@ func canWrite(dir string) bool {
 	}
 }
 
-// Direct returns an environment in which clients do not ask a web proxy for the way to this
-// machine, where the run finds the API server; nothing changes if there is no web proxy. Of NO_PROXY
-// and no_proxy clients read one or the other first, so that both are set, also where one was.
+// Direct returns an environment in which clients do not use a web proxy for this machine, where
+// the API proxy of the run is. Without a web proxy, the environment stays as it is. Some clients
+// read NO_PROXY first and others no_proxy, so it sets both, even if only one was set.
 func Direct(environ []string) []string {
 	if !slices.ContainsFunc([]string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}, func(name string) bool {
 		return Lookup(environ, name) != "" || Lookup(environ, strings.ToLower(name)) != ""
@@ -101,7 +101,7 @@ func Direct(environ []string) []string {
 	const capitals, small, loopback = "NO_PROXY", "no_proxy", "127.0.0.1,localhost"
 	no := func(first, second string) string {
 		if all := cmp.Or(Lookup(environ, first), Lookup(environ, second)); strings.TrimSpace(all) == "*" {
-			return all // Python knows it as the whole value only
+			return all // Python recognizes * only as the whole value
 		}
 		return strings.TrimPrefix(cmp.Or(Lookup(environ, first), Lookup(environ, second))+","+loopback, ",")
 	}
@@ -121,12 +121,12 @@ func Lookup(environ []string, name string) string {
 	return ""
 }
 
-// Output is what a program prints, with WithHome's environment. The error ends with what it
-// prints to the standard error.
+// Output runs a program with the environment of WithHome and returns its standard output. The
+// error ends with its standard error.
 func Output(ctx context.Context, environ []string, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = WithHome(environ, os.TempDir())
-	// Nothing that the program leaves behind may keep us waiting for its end of the pipe.
+	// Processes that the program leaves behind may keep the pipe open: do not wait for them.
 	cmd.WaitDelay = time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

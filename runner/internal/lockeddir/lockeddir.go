@@ -1,5 +1,5 @@
 // Package lockeddir makes directories that show whether the process that made them still
-// lives, below a directory that may be everybody's, as /tmp is.
+// exists. They are below a directory that other users may share, such as /tmp.
 package lockeddir
 
 import (
@@ -16,11 +16,11 @@ import (
 // removed or this process ends.
 type Dir struct{ *os.File }
 
-// Make makes a directory below parent whose name begins with prefix, after it
-// has removed those of processes that are no more.
+// Make makes a directory below parent whose name begins with prefix. First it removes
+// such directories of processes that no longer exist.
 func Make(parent, prefix string) (Dir, error) {
 	sweep(parent, prefix)
-	const tries = 10 // someone who sweeps may be faster
+	const tries = 10 // sweep of another process may remove the directory before it is locked
 	for range tries {
 		path, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
@@ -37,7 +37,7 @@ func Make(parent, prefix string) (Dir, error) {
 	return Dir{}, fmt.Errorf("another process removes what is made in %s", parent)
 }
 
-// lock takes the lock of a directory that is there.
+// lock opens and locks an existing directory.
 func lock(path string) (_ Dir, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -62,8 +62,8 @@ func lock(path string) (_ Dir, err error) {
 	return Dir{file}, err
 }
 
-// Ensure makes the directory again where it is gone. A directory or link of the same
-// name that is not this user's own, and closed to others, is an error.
+// Ensure makes the directory again if it is gone. It is an error if something of the same
+// name exists that is not a directory of this user, closed to others.
 func (d Dir) Ensure() error {
 	info, err := os.Lstat(d.Name())
 	if errors.Is(err, os.ErrNotExist) {
@@ -75,14 +75,14 @@ func (d Dir) Ensure() error {
 	return err
 }
 
-// own tells whether it is a directory of this user, closed to others.
+// own tells whether info describes a directory of this user, closed to others.
 func own(info os.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	return info.Mode() == os.ModeDir|0o700 && ok && int(owner.Uid) == os.Geteuid()
 }
 
-// Remove removes the directory with all that is in it. A process that is about to end may
-// write one more file there, and rename it.
+// Remove removes the directory with its contents. It tries again if the directory is not
+// empty: a process that is about to end may still write or rename a file there.
 func (d Dir) Remove() error {
 	err := os.RemoveAll(d.Name())
 	for tries := 2; errors.Is(err, unix.ENOTEMPTY) && tries > 0; tries-- {
@@ -91,11 +91,11 @@ func (d Dir) Remove() error {
 	return errors.Join(err, d.Close())
 }
 
-// sweep removes what processes have left below a directory that did not live to
-// do it: directories of this user, closed to others, that no one has locked.
-// What cannot be removed stays: another process may be at it.
+// sweep removes the directories below parent that processes have left behind:
+// directories of this user, closed to others, that no process has locked. Directories
+// that cannot be removed stay: another process may be removing them.
 func sweep(parent, prefix string) {
-	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is right
+	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is valid
 	for _, path := range found {
 		info, err := os.Lstat(path)
 		if err != nil || !own(info) {
