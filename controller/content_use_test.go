@@ -112,7 +112,7 @@ func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 		if !strings.Contains(log.String(), "Kind=Busy") || !strings.Contains(log.String(), "runs in progress have to end") {
 			t.Errorf("log: %s", log)
 		}
-		want := "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.\n# TYPE rolewright_kind_ready gauge\n" +
+		want := "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n# TYPE rolewright_kind_ready gauge\n" +
 			"rolewright_kind_ready{group=\"g\",kind=\"Busy\",version=\"v1\"} 0\n"
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rolewright_kind_ready"); err != nil {
 			t.Error(err)

@@ -52,7 +52,7 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 			strings.Contains(fmt.Sprint(is.Object["status"].(map[string]any)["ansible"]), text)
 	})
 	awaitEvents(t, c, ns, status.ReasonLoop)
-	want := fmt.Sprintf("# HELP rolewright_loops_total Runs from the tenth in a row on that changes by other clients, or by the object's own role, have started.\n"+
+	want := fmt.Sprintf("# HELP rolewright_loops_total Runs started by changes of other clients or of the object's own role, counted from the tenth such run in a row.\n"+
 		"# TYPE rolewright_loops_total counter\nrolewright_loops_total{group=%q,kind=%q,version=%q} 1\n", gvk.Group, gvk.Kind, gvk.Version)
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rolewright_loops_total"); err != nil {
 		t.Error(err)

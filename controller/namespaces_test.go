@@ -84,7 +84,7 @@ func TestKind_ServesTheNamespacesThatItMay(t *testing.T) {
 		return os.IsNotExist(err)
 	}
 	ready := func(is string) bool {
-		return testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.\n"+
+		return testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n"+
 			"# TYPE rolewright_kind_ready gauge\n"+
 			`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} `+is+"\n"), "rolewright_kind_ready") == nil
 	}

@@ -93,7 +93,7 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	create(t, c, ofTier(object(gvk, ns, "fe", map[string]any{}), "iron"))
 	awaitCondition(t, c, object(gvk, ns, "ag", nil), status.Ready, "True")
 	awaitCondition(t, c, au, status.Ready, "True")
-	must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.\n"+
+	must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n"+
 		"# TYPE rolewright_kind_ready gauge\n"+
 		`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} 1`+"\n"), "rolewright_kind_ready"))
 
@@ -225,7 +225,7 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 		t.Helper()
 		must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "rolewright_kind_ready"))
 	}
-	const about = "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.\n" +
+	const about = "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n" +
 		"# TYPE rolewright_kind_ready gauge\n" + `rolewright_kind_ready{group="g.test",kind="Tea",version="v1"} `
 	s.kinds[0].state = errNotStarted
 	s.showReady(gvk)

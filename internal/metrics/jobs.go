@@ -12,7 +12,7 @@ func newJobMetrics(l *list) jobMetrics {
 	return jobMetrics{
 		connections: l.gauge("rolewright_job_connections", "How many connections the Pods of runs have to the operator (executor job)."),
 		refused: l.counter("rolewright_job_connections_limited_total",
-			"Connections of Pods of runs that were refused, or after which a further one had to wait, since there were as many as there may be (executor job)."),
+			"How often the limit of connections of Pods of runs was reached, so that a connection was refused or the next one had to wait (executor job)."),
 	}
 }
 

@@ -136,7 +136,7 @@ func TestRecorder_ExposesRolewrightsOwn(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
 	const want = `
-# HELP rolewright_artifact_bytes How much of the disk the finished runs take whose artifacts are kept.
+# HELP rolewright_artifact_bytes Disk space that the kept artifacts of finished runs take.
 # TYPE rolewright_artifact_bytes gauge
 rolewright_artifact_bytes 4096
 # HELP rolewright_artifact_runs Finished runs whose artifacts are kept.
@@ -146,7 +146,7 @@ rolewright_artifact_runs 3
 # TYPE rolewright_decisions_total counter
 rolewright_decisions_total{decision="run",group="apps.example.com",kind="Widget"} 1
 rolewright_decisions_total{decision="skip",group="apps.example.com",kind="Widget"} 1
-# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0; none while its enabledIf is not met.
+# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.
 # TYPE rolewright_kind_ready gauge
 rolewright_kind_ready{group="",kind="Secret",version="v1"} 0
 rolewright_kind_ready{group="apps.example.com",kind="Widget",version="v1"} 1
@@ -176,13 +176,13 @@ rolewright_user_metrics_refused_total 1
 # HELP rolewright_modules_total Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).
 # TYPE rolewright_modules_total counter
 rolewright_modules_total{group="apps.example.com",kind="Widget",version="v1",way="pipelining"} 3
-# HELP rolewright_runs_limit Temporary limit of runs at a time while forks come late; 0 while there is none.
+# HELP rolewright_runs_limit Temporary limit of runs at a time while forks are slow; 0 if there is no such limit.
 # TYPE rolewright_runs_limit gauge
 rolewright_runs_limit 20
-# HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain.
+# HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has exited because it was idle, and the next run starts one. 0 while runs are not forked.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
-# HELP rolewright_warm_line_differs 1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then, or where rolewright_warm_ready is 1 all their tasks have workers.
+# HELP rolewright_warm_line_differs 1 for each part of ansible-core that forked runs rely on and that differs from the tested versions or fails the self-check. Runs are then not forked, or, if rolewright_warm_ready is 1, each of their tasks has a worker process.
 # TYPE rolewright_warm_line_differs gauge
 rolewright_warm_line_differs{name="ansible:a"} 1
 # HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.

@@ -15,25 +15,25 @@ func TestRecorder_ExposesWhatRunsWaitForAndTake(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
 	const want = `
-# HELP rolewright_deletion_oldest_seconds For how many seconds the oldest deletion that waits for its finalizer run and is not paused has lasted; 0 if none waits.
+# HELP rolewright_deletion_oldest_seconds Age in seconds of the oldest deletion that waits for its finalizer run and is not paused; 0 if none waits.
 # TYPE rolewright_deletion_oldest_seconds gauge
 rolewright_deletion_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 2
-# HELP rolewright_disk_free_bytes How much of the file system of --runner-root is free.
+# HELP rolewright_disk_free_bytes Free space of the file system of --runner-root.
 # TYPE rolewright_disk_free_bytes gauge
 rolewright_disk_free_bytes 30
-# HELP rolewright_disk_size_bytes How large the file system of --runner-root is.
+# HELP rolewright_disk_size_bytes Size of the file system of --runner-root.
 # TYPE rolewright_disk_size_bytes gauge
 rolewright_disk_size_bytes 100
-# HELP rolewright_pod_wait_oldest_seconds For how many seconds the run as a Job that has waited longest for its Pod has done so (executor job): for its begin, or to hear of it again; 0 if none waits.
+# HELP rolewright_pod_wait_oldest_seconds The longest time in seconds that a run as a Job has been waiting for its Pod to start, or to report again (executor job); 0 if none waits.
 # TYPE rolewright_pod_wait_oldest_seconds gauge
 rolewright_pod_wait_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 3
-# HELP rolewright_queue_oldest_seconds For how many seconds the object that has waited longest has been due for its reconcile or its run; 0 if none waits.
+# HELP rolewright_queue_oldest_seconds The longest time in seconds that an object has been waiting for a reconcile or a run that is due; 0 if none waits.
 # TYPE rolewright_queue_oldest_seconds gauge
 rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_rollout_stopped 1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.
 # TYPE rolewright_rollout_stopped gauge
 rolewright_rollout_stopped{group="apps.example.com",kind="Widget",version="v1"} 0
-# HELP rolewright_run_oldest_seconds For how many seconds the oldest run in progress has lasted; 0 if there is none.
+# HELP rolewright_run_oldest_seconds Age in seconds of the oldest run in progress; 0 if there is none.
 # TYPE rolewright_run_oldest_seconds gauge
 rolewright_run_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 0
 # HELP rolewright_runs_lost_total Runs of an earlier process whose end was not seen. They are retried.
