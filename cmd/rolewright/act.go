@@ -57,8 +57,8 @@ func newReconcileCommand() *cobra.Command {
 		Use:   "reconcile KIND/NAME...",
 		Short: "Ask for a run of objects now",
 		Long: `Ask for a run of each object, with the annotation rolewright.dev/reconcile-at. Its cause
-is "manual". It runs though nothing has changed, and also where the object has stalled, but
-not while the object is paused. With --wait, wait until the run has ended, as
+is "manual". It starts even if nothing has changed or the object has stalled, but not while
+the object is paused. With --wait, wait until the run has ended, as
 "rolewright wait" does.`,
 		Example: `  rolewright reconcile memcached/sample --wait
   rolewright reconcile memcached --all -n default`,
@@ -81,10 +81,10 @@ func newSuspendCommand() *cobra.Command {
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "suspend KIND/NAME...",
-		Short: "Let no run of objects start",
-		Long: `Let no run of each object start, with the annotation rolewright.dev/paused, until
-"rolewright resume", or for as long as --for says. A run in progress goes on, and a
-deletion does not wait. What is due then runs once after the pause.`,
+		Short: "Suspend the runs of objects",
+		Long: `Suspend the runs of each object, with the annotation rolewright.dev/paused, until
+"rolewright resume", or for the time of --for. A run in progress continues, and a deletion
+does not wait. If runs become due during the pause, one run is made after it.`,
 		Example: `  rolewright suspend memcached/sample --for 2h
   rolewright suspend memcached --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,7 @@ func newResumeCommand() *cobra.Command {
 	var o selectOptions
 	cmd := &cobra.Command{
 		Use:     "resume KIND/NAME...",
-		Short:   "Let runs of suspended objects start again",
+		Short:   "Resume the runs of suspended objects",
 		Long:    "Take the annotation rolewright.dev/paused away, and that of ansible-operator's prefix. What is due runs now.",
 		Example: "  rolewright resume memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -121,13 +121,13 @@ func newCancelCommand() *cobra.Command {
 	run := ""
 	cmd := &cobra.Command{
 		Use:   "cancel KIND/NAME...",
-		Short: "Stop the run in progress of objects",
-		Long: `Stop the run of each object that is in progress now, with the annotation
-rolewright.dev/cancel. What it has done stays. The run has failed with the reason
-Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.
+		Short: "Cancel runs in progress",
+		Long: `Cancel each object's run in progress, with the annotation rolewright.dev/cancel. Nothing
+is rolled back. The run fails with the reason Cancelled, and no other run starts until an
+input changes or "rolewright reconcile" asks for one.
 
-With manageStatus: false the status has no record of runs, or an old one. There --run names
-the run: "rolewright get runs -o name" shows its ID.`,
+With manageStatus: false the status does not record the run in progress. Give its ID with
+--run then; "rolewright get runs -o name" shows it.`,
 		Example: "  rolewright cancel memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run = runID(run)
@@ -142,6 +142,6 @@ the run: "rolewright get runs -o name" shows its ID.`,
 		},
 	}
 	o.bindAll(cmd, "Cancel runs of")
-	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, which is stopped if it is in progress.")
+	cmd.Flags().StringVar(&run, "run", "", "The ID of the run; it is cancelled only if it is in progress.")
 	return cmd
 }

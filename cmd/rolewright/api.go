@@ -39,7 +39,7 @@ func (o *historyOptions) bindHistory(fs *pflag.FlagSet) {
 	fs.IntVar(&o.historyRuns, "history-max-runs", 10_000, "How many runs the history keeps; 0 for no history.")
 	fs.DurationVar(&o.historyAge, "history-max-age", 30*24*time.Hour, "How long the history keeps a run; 0 for no limit.")
 	fs.Var(&o.historyBytes, "history-max-bytes", "How much disk the history may take.")
-	fs.IntVar(&o.apiPort, "api-port", 0, "The port on the loopback addresses on which \"rolewright get runs\" and its like find the history; 0 for none.")
+	fs.IntVar(&o.apiPort, "api-port", 0, "The port on the loopback addresses that serves the history to \"rolewright get runs\" and similar commands; 0 for none.")
 	fs.BoolVar(&o.ui, "ui", false, "Serve the page of \"rolewright ui\" below /ui/ on --api-port, to requests with a token of the cluster, which a proxy in the Pod adds.")
 	fs.StringSliceVar(&o.uiHosts, "ui-hosts", nil, "The hosts by which browsers reach the page of --ui, such as runs.example.com.")
 	fs.BoolVar(&o.uiActions, "ui-actions", false, "Show buttons on the page of --ui that reconcile, suspend and resume an object, and cancel its run, with the rights of the reader.")

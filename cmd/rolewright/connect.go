@@ -49,9 +49,9 @@ func (o *readerOptions) bind(fs *pflag.FlagSet) {
 
 // bindOperator adds the flags that say where the operator is.
 func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
-	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://127.0.0.1:6791. By default the operator's Pod is looked for, and its port forwarded.")
+	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://127.0.0.1:6791. By default, the command finds the operator's Pod and forwards its port.")
 	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pods, which get your token. Needed without --server.")
-	fs.StringVar(&o.operatorPod, "operator-pod", "", "The name of the operator's Pod, where several in --operator-namespace have the port of the API. Without it, commands that show runs, their logs or the queue ask all replicas; get runs -w, top, ui and support-bundle need it.")
+	fs.StringVar(&o.operatorPod, "operator-pod", "", "The operator's Pod, if several Pods in --operator-namespace have the API port. Without it, commands that show runs, logs or the queue ask all replicas; get runs -w, top, ui and support-bundle need it.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
 }
 

@@ -38,9 +38,9 @@ func newDescribeRunCommand() *cobra.Command {
 		Use: "run ID|KIND[.GROUP]/NAME", Aliases: []string{"runs"},
 		Short: "Show why a run was made, what failed, what it wrote, and its slowest tasks",
 		Long: `Show a run of the history: why it was made, how long each part of it took, the task that
-failed, what it wrote to the cluster, and its slowest tasks. The beginning of an ID is
-enough if no other run has it; of an object, it is the newest run. See "rolewright get runs --help" for how the operator is
-found.`,
+failed, what it wrote to the cluster, and its slowest tasks. A unique prefix of an ID is
+enough; KIND/NAME shows the object's newest run. See "rolewright get runs --help" for how
+the operator is found.`,
 		Example: `  rolewright describe run 8c51a3f0 --operator-namespace operators
   rolewright describe run memcached/sample -n default --operator-namespace operators
   rolewright describe run 8c51a3f0 -o json --server http://127.0.0.1:6791`,

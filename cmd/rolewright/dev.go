@@ -50,23 +50,23 @@ func newDevCommand() *cobra.Command {
 ansible-playbook does. The CRDs in config/crd/bases and the objects in
 config/samples are applied to the cluster first.
 
-What is saved takes effect: after a change of a role or a playbook, the objects
-that use the file run again; a changed CRD or sample is applied; a changed
-watches.yaml takes effect when the runs in progress have ended. What cannot be read
-is reported, and the state before it stays in use until it is fixed.
+Changes take effect when you save a file: after a change of a role or a playbook,
+the objects that use it run again; a changed CRD or sample is applied; a changed
+watches.yaml takes effect when the runs in progress have ended. A file that cannot
+be read is reported, and its previous version stays in use until you fix it.
 
-Expressions of "webhooks:" are applied to the cluster. Its commands and
-conversions are not asked: the API server does not reach dev. "rolewright test"
-has them.
+Expressions of "webhooks:" are applied to the cluster. Commands and conversions of
+"webhooks:" are not called, because the API server cannot reach dev; test them with
+"rolewright test".
 
-Facts are gathered as in the Pod: ANSIBLE_GATHERING is that of the project's
-config/manager/manager.yaml, where it is not set.
+Facts are gathered as in the Pod: unless ANSIBLE_GATHERING is set, it is taken from
+the project's config/manager/manager.yaml.
 
-The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
-machine, unless with --allow-remote. Two operators run each object twice. So
-where one is deployed there, give --take-over: it leaves its Lease to this one,
-and takes it back at the end; or work in another namespace, with
-WATCH_NAMESPACE; or stop it first.`,
+The cluster is that of KUBECONFIG or of ~/.kube/config, and must be on this machine,
+except with --allow-remote. If an operator is deployed there, too, both run each
+object. To avoid that, give --take-over: the deployed operator gives up its Lease to
+this one, and takes it back at the end. Or work in another namespace, with
+WATCH_NAMESPACE. Or stop the deployed operator first.`,
 		Example: `  rolewright dev
   rolewright dev --allow-remote --take-over
   WATCH_NAMESPACE=mine rolewright dev --allow-remote --no-apply`,
@@ -91,10 +91,10 @@ WATCH_NAMESPACE; or stop it first.`,
 	hideFlags(fs)
 	o.bindDiff(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
-	fs.BoolVar(&o.noApply, "no-apply", false, "Apply no CRDs and samples.")
+	fs.BoolVar(&o.noApply, "no-apply", false, "Do not apply CRDs and samples.")
 	fs.StringVar(&o.takeOver, "take-over", "", "Take over from the operator in the cluster that holds this Lease, given as NAMESPACE/LEASE, and give it back at the end. Without a value: the Lease that config/manager and config/default name.")
 	fs.Lookup("take-over").NoOptDefVal = fromProject
-	fs.DurationVar(&o.takeOverTimeout, "take-over-timeout", time.Minute, "How long to wait for that operator to leave its Lease: its runs in progress may end first.")
+	fs.DurationVar(&o.takeOverTimeout, "take-over-timeout", time.Minute, "How long to wait for that operator to give up its Lease; it lets runs in progress end first.")
 	return cmd
 }
 

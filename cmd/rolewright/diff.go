@@ -22,12 +22,12 @@ func newDiffCommand() *cobra.Command {
 	output := outputText
 	cmd := &cobra.Command{
 		Use:   "diff RUN RUN",
-		Short: "Show in what two runs differ: inputs, results of tasks, writes",
-		Long: `Show in what two runs of the history differ: why and of what they were made, the tasks
-whose result differs or that took at least twice as long, and the writes that differ. The
-beginning of an ID is enough if no other run has it. Of values, the history has none: what a run wrote is known by names of
-objects and fields. The exit code is 1 where something differs. See "rolewright get runs
---help" for how the operator is found.`,
+		Short: "Compare two runs: inputs, results of tasks, writes",
+		Long: `Compare two runs of the history: their causes and inputs, tasks whose result differs or
+that took at least twice as long, and writes that differ. A unique prefix of an ID is
+enough. The history has no values: writes are compared by the names of objects and fields.
+The exit code is 1 if something differs. See "rolewright get runs --help" for how the
+operator is found.`,
 		Example: `  rolewright diff 45f58c2c 8c51a3f0 --operator-namespace operators`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

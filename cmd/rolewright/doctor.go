@@ -45,17 +45,17 @@ runs, as its user.
 
   Ansible      which ansible-core, ansible-runner, Python, Kubernetes client and
                kubernetes.core are found
-  executor     whether runs can be forked: the self-check of the operator's start
+  executor     whether runs can be forked: the operator's self-check at start
   places       whether the runner root, TMPDIR, HOME and Ansible's directories
-               can be written, and by whom else
-  limits       memory, processes and CPUs of the control group, for as many runs
-               as may be made at a time
+               are writable, and who else can write to them
+  limits       memory, processes and CPUs of the control group, for the number of
+               runs at a time that the flags allow
   watches      whether the watches file and its content can be read
   kinds        whether the watched kinds are installed, with a status
                subresource and a schema that keeps what is written
   permissions  whether the cluster lets the operator do what the watches and
-               their tasks need, elect a leader, and ask who reads its metrics;
-               --as asks for another user than the kubeconfig's
+               their tasks need, elect a leader, and authorize clients of its
+               metrics; --as checks another user than the kubeconfig's
   Jobs         with "executor: job" in a watch: the permissions in the namespace
                of the Jobs, whether it admits them and their Pods (a dry run), and
                whether an operator answers at --job-url
@@ -82,7 +82,7 @@ findings, a list of objects with check, state, found and remedy.`,
 
 func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	bindAnsibleRunner(fs, &o.ansibleRunner)
-	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The executor that the operator is to use, as for \"run\": auto, warm, runner or job. That runs cannot be forked is a note with auto, and a failed check with warm.")
+	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The operator's executor, as for \"run\": auto, warm, runner or job. If runs cannot be forked, that is a note with auto, and a failed check with warm.")
 	fs.BoolVar(&o.trustLine, "executor-trust-line", false, "As for \"run\".")
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")
@@ -92,16 +92,16 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	// The default depends on the machine, as in the flags of run.
 	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
 	o.contentPaths.bindFlags(fs)
-	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")
-	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": a missing permission for the Lease is a failed check, and else a note.")
+	fs.StringVar(&o.user, "as", "", "Check the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. You need the permission to impersonate it.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": with it, a missing permission for the Lease is a failed check; without it, a note.")
 	fs.Var(&o.shards, "shards", "As for \"run\": a missing permission for the Leases of shards is a failed check.")
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "As for \"run\"; that of the service account if --as names one.")
-	fs.StringVar(&o.jobURL, "job-url", "", "As for \"run\": whether an operator answers there is checked, where it can be reached from here.")
+	fs.StringVar(&o.jobURL, "job-url", "", "As for \"run\": check that an operator answers there, if it can be reached from here.")
 	fs.StringVar(&o.jobNamespace, "job-namespace", "", "As for \"run\"; that of the service account if --as names one.")
 	fs.StringVar(&o.jobImage, "job-image", "", "As for \"run\".")
-	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": a missing permission to ask who reads the metrics is a failed check, and else a note.")
-	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
-	fs.BoolVar(&o.strict, "strict", false, "Let a check that is left out count as failed.")
+	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": with it, a missing permission to authorize clients of the metrics is a failed check; without it, a note.")
+	fs.BoolVar(&o.offline, "offline", false, "Do not contact the cluster.")
+	fs.BoolVar(&o.strict, "strict", false, "Treat checks that are left out as failed.")
 }
 
 // diagnosis is the result, as -o json prints it. Its keys are an interface: see

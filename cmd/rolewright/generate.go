@@ -61,18 +61,18 @@ func newGenerateRBACCommand() *cobra.Command {
 
   its own     watch the kinds of the watches file, write their status, put
               finalizers on them, watch what the runs create
-  of tasks    what stands literally in the tasks of the roles and playbooks, in
-              templates and manifests: module, apiVersion and kind
-              (kubernetes.core, operator_sdk.util)
-  of runs     what runs were seen to do: the files that "rolewright run
+  of tasks    what the tasks of the roles and playbooks, templates and manifests
+              name literally: module, apiVersion and kind (kubernetes.core,
+              operator_sdk.util)
+  of runs     what runs have requested: the files that "rolewright run
               --record-api-calls" has written
 
-With "executor: job" in a watch a Role and a RoleBinding follow, for what Jobs need in
-the operator's namespace, which kustomize puts in the place of "system", unless
-config/jobs of the project has them.
+If a watch has "executor: job", a Role and a RoleBinding with what Jobs need in the
+operator's namespace follow, unless config/jobs of the project has them. Their
+namespace is "system", which kustomize replaces.
 
-With --namespace no RoleBindings are written. Apply the Roles by themselves, with
-RoleBindings: config/default of a project has a ClusterRole.
+With --namespace no RoleBindings are written. Apply the Roles separately, with
+RoleBindings of your own: config/default of a project has a ClusterRole.
 
 Leases for leader election and reviews for protected metrics are not among them:
 they are the same for every operator.
@@ -88,8 +88,8 @@ task:
   # rolewright:rbac core configmaps get
   # rolewright:rbac none
 
-With --api-calls or --allow-unknown it succeeds all the same; with --strict it
-fails and writes nothing.
+With --api-calls or --allow-unknown it succeeds anyway; with --strict it fails and
+writes nothing.
 
 The resources of kinds are known for Kubernetes' own kinds and for those of the
 CustomResourceDefinitions in --crd-dir. Others are looked up in the cluster, if
@@ -118,9 +118,9 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.calls, "api-calls", nil, "A file that \"run --record-api-calls\" has written; several, with commas or by repeating the flag.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	fs.BoolVar(&o.scan, "scan", true, "Read the tasks.")
-	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
+	fs.BoolVar(&o.offline, "offline", false, "Do not contact the cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
-	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed although requests of some tasks are not known.")
+	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed even if the requests of some tasks are not known.")
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "As for \"run\".")
 	o.contentPaths.bindFlags(fs)
 }

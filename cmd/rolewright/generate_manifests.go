@@ -30,14 +30,14 @@ func newGenerateChartCommand() *cobra.Command {
 	var output, version string
 	cmd := &cobra.Command{
 		Use:   "chart",
-		Short: "Make a Helm chart of the manifests on standard input",
-		Long: `Make a Helm chart of the manifests on standard input, as kustomize builds
+		Short: "Make a Helm chart from the manifests on standard input",
+		Long: `Make a Helm chart from the manifests on standard input, which kustomize builds from
 config/default. Image, resources, namespaces, permissions, metrics, alerts,
 dashboards and network policies become values; jobs.enabled is true if a watch of
 watches.yaml has "executor: job".
 
-Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, are
-taken in place of the usual ones.`,
+Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, replace
+the generated ones.`,
 		Example: "  kubectl kustomize config/default | rolewright generate chart",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +61,7 @@ taken in place of the usual ones.`,
 			return replaceDirectory(cmd, output, "Chart.yaml", files)
 		},
 	}
-	cmd.Flags().StringVar(&output, "output", "dist/chart", "The directory of the chart, which is made new.")
+	cmd.Flags().StringVar(&output, "output", "dist/chart", "The directory of the chart; it is replaced.")
 	completeFlag(cmd, "output", directories)
 	cmd.Flags().StringVar(&version, "version", "", "The version; that of config/chart/Chart.yaml if empty, or else "+firstVersion+".")
 	return cmd
@@ -80,12 +80,13 @@ func newGenerateBundleCommand() *cobra.Command {
 	var image, version string
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Make an OLM bundle of the manifests on standard input",
-		Long: `Make an OLM bundle of the manifests on standard input, as kustomize builds
-config/manifests: what config/default has, samples, and a ClusterServiceVersion,
-into which the Deployment, the permissions, the kinds and the samples are written.
-The bundle is in bundle/, and bundle.Dockerfile makes its image. What
-else is in bundle/, such as metadata/dependencies.yaml, is kept, but for manifests/.`,
+		Short: "Make an OLM bundle from the manifests on standard input",
+		Long: `Make an OLM bundle from the manifests on standard input, which kustomize builds from
+config/manifests: those of config/default, the samples, and a ClusterServiceVersion.
+The Deployment, permissions, kinds and samples are written into the
+ClusterServiceVersion. The bundle is written to bundle/, and bundle.Dockerfile builds
+its image. bundle/manifests/ is replaced; other files in bundle/, such as
+metadata/dependencies.yaml, are kept.`,
 		Example: "  kubectl kustomize config/manifests | rolewright generate bundle --version 0.2.0 --image REGISTRY/cache-operator:v0.2.0",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -131,7 +132,7 @@ func newGenerateAlertsCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "alerts",
-		Short: "Print the manifests of what collects the operator's metrics, and of its alerts",
+		Short: "Print manifests to scrape the operator's metrics, and its alerts",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
@@ -160,11 +161,11 @@ func newGenerateDashboardCommand() *cobra.Command {
 	all := config.Dashboards()
 	return &cobra.Command{
 		Use:   "dashboard [" + strings.Join(all, "|") + "]",
-		Short: "Print a dashboard of operators for Grafana",
-		Long: `Print a dashboard for Grafana, in which the operator is chosen. They link to
-each other.
+		Short: "Print a Grafana dashboard for operators",
+		Long: `Print a Grafana dashboard; choose the operator in it. The dashboards link to each
+other.
 
-  overview  all kinds: what fails, what waits; this one without an argument
+  overview  all kinds: what fails, what waits; the default
   kind      the runs for one kind
   process   the operator itself: its process, its requests, its fork server`,
 		Example: `  rolewright generate dashboard > overview.json

@@ -28,25 +28,25 @@ func newGenerateManifestsCommand() *cobra.Command {
 	var o generateManifestsOptions
 	cmd := &cobra.Command{
 		Use:   "manifests",
-		Short: "Write the manifests in config again, as the watches need them",
-		Long: `Write the manifests in config again that "init" and "create api" have written, for
-the kinds of watches.yaml and the project of PROJECT: a file that is missing is
-written, and a list that lacks a file of a kind gets it. With "executor: job" in a
-watch, config/jobs and the flag --job-url are among them.
+		Short: "Write the manifests that are missing in config for the watches",
+		Long: `Write the manifests in config as "init" and "create api" would write them now, for
+the kinds in watches.yaml and the project in PROJECT: missing files are written, and
+lists get the files of kinds that they lack. If a watch has "executor: job",
+config/jobs and the flag --job-url are included.
 
-A file that exists with another text is kept. The diff to what would be written is
-shown, and the exit code is 1. --force writes over such files; to have only one of
-them written again, remove it. CRDs and samples that exist are left as they are:
-"rolewright generate crd" brings CRDs up to date. A project of operator-sdk has
-other manifests: look at the diffs of --check first.`,
+A file that exists with different content is kept: the diff is shown, and the exit
+code is 1. --force overwrites such files; to write only one of them again, delete it
+first. Existing CRDs and samples are not changed: "rolewright generate crd" brings
+CRDs up to date. A project of operator-sdk has other manifests: look at the diffs of
+--check first.`,
 		Example: `  rolewright generate manifests
   rolewright generate manifests --check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	cmd.Flags().StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
-	cmd.Flags().BoolVar(&o.checkOnly, "check", false, "Write nothing, and fail if a file is missing or has another text.")
-	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist with another text.")
+	cmd.Flags().BoolVar(&o.checkOnly, "check", false, "Write nothing, and fail if a file is missing or has different content.")
+	cmd.Flags().BoolVar(&o.force, "force", false, "Overwrite existing files that have different content.")
 	cmd.MarkFlagsMutuallyExclusive("check", "force")
 	o.bindOutput(cmd)
 	return cmd
@@ -125,12 +125,11 @@ func newGenerateHealthLuaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health-lua [KIND...]",
 		Short: "Print a health check for Argo CD, for the kinds of this project",
-		Long: `Print Argo CD's ConfigMap with a health check in Lua for each kind of watches.yaml, or
-for those that are named. An object is Healthy when its spec as it is now has run
-successfully, Degraded when the run has failed, Suspended when it is paused, and else
-Progressing. It reads the conditions Ready, Reconciling and Stalled, and their
-observedGeneration; a kind whose watch says manageStatus: false has none, and is left
-out.
+		Long: `Print Argo CD's ConfigMap with a health check in Lua for each kind in watches.yaml, or
+for the given kinds. An object is Healthy if its current spec has run successfully,
+Degraded if the run has failed, Suspended while it is paused, and otherwise
+Progressing. The check reads the conditions Ready, Reconciling and Stalled, and their
+observedGeneration; kinds with manageStatus: false have none, and are left out.
 
 With -o lua it prints the script alone, which is the same for all kinds.`,
 		Example: `  rolewright generate health-lua > argocd-cm.yaml

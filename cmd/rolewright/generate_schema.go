@@ -20,9 +20,9 @@ func newGenerateSchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [KIND]",
 		Short: "Print the JSON Schema of watches.yaml, or of the objects of a kind, for editors",
-		Long: `Print the JSON Schema of watches.yaml, or of the objects of a kind, as its CRD in
-config/crd/bases has it. Editors complete and check files with it: those with
-yaml-language-server, such as VS Code, by a first line
+		Long: `Print the JSON Schema of watches.yaml, or of the objects of a kind, from its CRD in
+config/crd/bases. Editors use it to complete and check files. For editors with
+yaml-language-server, such as VS Code, begin the file with the line
 
   # yaml-language-server: $schema=watches.schema.json`,
 		Example: `  rolewright generate schema > watches.schema.json
@@ -103,12 +103,12 @@ func newGenerateArgspecCommand() *cobra.Command {
 	var o filesOptions
 	cmd := &cobra.Command{
 		Use:   "argspec [ROLE...]",
-		Short: "Write the argument specs of roles that have none, made of their defaults",
-		Long: `Write meta/argument_specs.yml for the roles that are named, or for all in roles/
-that have none. Types are those of the values in defaults/main.yml, descriptions
-the comments above them. Say in it then which options are required, and which
-choices there are: Ansible checks it before the first task, and "generate crd"
-makes the CRD of it.`,
+		Short: "Write argument specs, from the defaults, for roles that have none",
+		Long: `Write meta/argument_specs.yml for the given roles, or for all roles in roles/ that
+have none. Types come from the values in defaults/main.yml, descriptions from the
+comments above them. Then add by hand which options are required, and their choices:
+Ansible checks them before the first task, and "generate crd" generates the CRD from
+them.`,
 		Example:           "  rolewright generate argspec memcached",
 		ValidArgsFunction: roles,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,21 +26,21 @@ func newGenerateWebhooksCommand() *cobra.Command {
 	var o generateWebhooksOptions
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Write the manifests by which the API server checks, fills in and converts objects",
+		Short: "Write admission policies, webhook configurations and what else \"webhooks:\" needs",
 		Long: `Write the ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with their
 bindings, for the expressions of "webhooks:" in the watches file. The API server itself
-evaluates them: there is no server of the operator's in the way of a request. Rules
-hold from Kubernetes 1.30 on, mutations from 1.36 on.
+evaluates them: requests do not pass through the operator. Rules need Kubernetes 1.30 or
+later, mutations 1.36 or later.
 
-Where there are commands or conversions, which the API server asks the operator for:
+For commands and conversions, the API server calls the operator. If there are any, write
 the webhook configurations too, the operator's Service and the permissions to keep its
 certificate, or with --cert-manager an Issuer and a Certificate. Start the operator with
 --webhook-service NAMESPACE/NAME-webhook, or with --webhook-cert-dir. The Service selects
-Pods with the label app.kubernetes.io/name: NAME, or with control-plane where the Deployment
-in config/manager/manager.yaml has that alone, as operator-sdk writes it.
+Pods with the label app.kubernetes.io/name: NAME, or with the label control-plane if the
+Deployment in config/manager/manager.yaml has only that, as operator-sdk writes it.
 
-Policies and configurations are in no namespace, and named after the kind. Who installs
-them needs the permission to do so.
+Policies and configurations are cluster-scoped, and named after the kind. You need the
+permission to create them.
 
 The resources of kinds are those of the CustomResourceDefinitions in --crd-dir and
 Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`,
@@ -56,10 +56,10 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
 	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "Write policies for the objects of this namespace only; several, with commas or by repeating the flag.")
 	fs.StringVarP(&o.output, "output", "o", "", "Write to this file; to the standard output if empty.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
-	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
+	fs.BoolVar(&o.offline, "offline", false, "Do not contact the cluster.")
 	fs.StringVar(&o.install.Name, "name", "", "The operator's name, with which the name of its service account begins; that of PROJECT if empty.")
 	fs.StringVar(&o.install.Namespace, "operator-namespace", "", "The operator's namespace; NAME-system if empty.")
-	fs.BoolVar(&o.install.CertManager, "cert-manager", false, "Have cert-manager make the certificate, in place of the operator.")
+	fs.BoolVar(&o.install.CertManager, "cert-manager", false, "Let cert-manager make the certificate, instead of the operator.")
 	completeFlag(cmd, "output", files("yaml", "yml"))
 	completeFlag(cmd, "namespace", fromCluster(namespaces))
 	o.generateRBACOptions.name, o.scan = "webhooks", true

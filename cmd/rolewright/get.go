@@ -50,11 +50,11 @@ func newGetRunsCommand() *cobra.Command {
 		Short: "List runs: those in progress first, then the newest",
 		Long: `List the runs of an operator, as its history has them: those in progress first, then
 the newest. The operator needs --api-port. Its Pods are found in --operator-namespace by
-the container port with the name rolewright-api, which is forwarded with your rights: all
-replicas are asked, and get your token. You see the runs of objects that you may get.
+the container port rolewright-api, which is forwarded with your rights: all replicas are
+asked, and get your token. You see the runs of objects that you may get.
 
-The kind is given as memcached or Memcached; where the operator watches several of that
-name, with the group, such as memcached.cache.example.com.`,
+Give the kind as memcached or Memcached; if the operator watches several kinds of that
+name, add the group, such as memcached.cache.example.com.`,
 		Example: `  rolewright get runs -A --operator-namespace operators
   rolewright get runs memcached/sample -n default -o wide --server http://127.0.0.1:6791
   rolewright get runs --result Failed -o jsonpath='{.items[*].id}' --operator-namespace operators`,
@@ -66,7 +66,7 @@ name, with the group, such as memcached.cache.example.com.`,
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	completeFlag(cmd, "result", fixed(runResults()...))
 	o.output.bind(cmd, "runs")
-	fs.StringVar(&o.result, "result", "", "Only runs that ended so: Succeeded, Failed (the column RESULT has the reason) or Interrupted.")
+	fs.StringVar(&o.result, "result", "", "Show only runs with this result: Succeeded, Failed (the column RESULT has the reason) or Interrupted.")
 	fs.IntVar(&o.limit, "limit", 50, "How many runs that have ended are shown at most, up to 1000.")
 	bindWatch(fs, &o.watch, "run that begins or ends")
 	return cmd

@@ -36,10 +36,10 @@ func newGetObjectsCommand() *cobra.Command {
 	watches := false
 	cmd := &cobra.Command{
 		Use: "objects KIND [NAME...]", Aliases: []string{"object"},
-		Short: "List the objects of a kind with what their last run has led to, and what the next one waits for",
-		Long: `List the objects of a kind with what matters of them: whether they are ready, why their
-last run was made and how long ago, what the next one waits for, and what the last word
-was. It reads the objects with your rights, and asks no operator.
+		Short: "List the objects of a kind, with the result of their last run and what the next one waits for",
+		Long: `List the objects of a kind: whether they are ready, why and how long ago they last ran,
+what the next run waits for, and the last message. It reads the objects with your rights,
+and does not contact the operator.
 
 NEXT is running, due, paused, window, waiting, stalled, retry or requeue. It is <none>
 where only an event, or the period or schedule of the watch, starts the next run.`,

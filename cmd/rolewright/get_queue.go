@@ -27,19 +27,19 @@ func newGetQueueCommand() *cobra.Command {
 	limit, watch := 0, false
 	cmd := &cobra.Command{
 		Use:   "queue [KIND[.GROUP][/NAME]]",
-		Short: "List the objects whose run is due and waits, and what holds it",
+		Short: "List the objects whose run is due but has to wait, and why",
 		Long: `List the objects whose run is due and has to wait: the queue in the order by urgency, then
 those that wait for a maintenance window or the end of a pause. You see the objects that
 you may get; the position counts all. See "rolewright get runs --help" for how the
 operator is found.
 
-HELD BY is "runs of the kind" or "runs of all kinds" where there are as many as there may
-be, "urgent runs" where the places that are left are kept for these, memory, rollout,
-"stopped rollout", window or pause, and <none> for what runs next.
+HELD BY is "runs of the kind" or "runs of all kinds" if that limit is reached, "urgent
+runs" if the remaining places are reserved for urgent runs, memory, rollout, "stopped
+rollout", window or pause; it is <none> if the object runs next.
 
-With -w, an object is shown again when it is held by something else, has another cause
-or class, or waits no more; where KIND/NAME is given, also when its position changes.
-The operator is asked every two seconds.`,
+With -w, an object is shown again when HELD BY, its cause or its class changes, or when it
+no longer waits; with KIND/NAME, also when its position changes. The operator is asked
+every two seconds.`,
 		Example: `  rolewright get queue -A --operator-namespace operators
   rolewright get queue memcached -n default --server http://127.0.0.1:6791`,
 		Args: cobra.MaximumNArgs(1),
@@ -64,7 +64,7 @@ The operator is asked every two seconds.`,
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	output.bind(cmd, "queue")
 	cmd.Flags().IntVar(&limit, "limit", 100, "How many objects are shown at most, up to 1000.")
-	bindWatch(cmd.Flags(), &watch, "object that comes, is held by something else, or waits no more")
+	bindWatch(cmd.Flags(), &watch, "object that is added, is held by something else, or no longer waits")
 	return cmd
 }
 

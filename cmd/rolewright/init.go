@@ -27,18 +27,18 @@ func newInitCommand() *cobra.Command {
 watches.yaml, the manifests below config/, and PROJECT, in the layout of
 operator-sdk. "create api" adds kinds to it.
 
-Called again it writes nothing. Where a file exists with another text, the diff is
-shown and nothing is written, unless with --force; but README.md and .gitignore, as a
-new repository has them, stay as they are. A project with kinds that has
-neither Makefile nor Dockerfile, such as a copied example, gets what it lacks outside
-config; "rolewright generate manifests" writes the rest.
+If called again, it changes nothing. If a file exists with different content, the diff
+is shown and nothing is written, except with --force. This does not apply to README.md
+and .gitignore, which a new repository may already have: they are kept. A project with
+kinds but without Makefile and Dockerfile, such as a copied example, gets the files that
+it lacks outside config; "rolewright generate manifests" writes the rest.
 
 With --plugins helm it is a project of Helm charts: "create api --helm-chart" adds
 kinds to it.
 
 With --from-operator-sdk it takes over the project that operator-sdk has made in
-this directory: the lines of Dockerfile and Makefile that name ansible-operator
-name Rolewright then, and nothing else changes.`,
+this directory: in Dockerfile and Makefile, the lines with ansible-operator are changed
+to Rolewright, and nothing else changes.`,
 		Example: `  rolewright init --domain example.com --name cache-operator
   rolewright init --domain example.com --plugins helm
   rolewright init --from-operator-sdk`,
@@ -52,10 +52,10 @@ name Rolewright then, and nothing else changes.`,
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
-	cmd.Flags().StringVar(&name, "name", "", "The name of the operator: names of its objects begin with it; that of the directory if empty.")
+	cmd.Flags().StringVar(&name, "name", "", "The name of the operator, with which the names of its objects begin. If empty, the name of the directory.")
 	cmd.Flags().StringVar(&plugins, "plugins", "ansible", "What the kinds are for: ansible, or helm for a project without roles and playbooks.")
 	completeFlag(cmd, "plugins", fixed("ansible", "helm"))
-	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist.")
+	cmd.Flags().BoolVar(&o.force, "force", false, "Overwrite existing files.")
 	o.bindOutput(cmd)
 	cmd.Flags().BoolVar(&adopt, "from-operator-sdk", false, "Take over the project of operator-sdk in this directory.")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")

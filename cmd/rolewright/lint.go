@@ -39,16 +39,16 @@ func newLintCommand() *cobra.Command {
 	var o lintOptions
 	cmd := &cobra.Command{
 		Use:   "lint",
-		Short: "Compare the parts of this project with each other, without a cluster",
+		Short: "Check whether watches, roles, CRDs, samples and permissions agree, without a cluster",
 		Long: `Compare watches.yaml, roles, argument specs, CRDs, samples, permissions and
-requirements.yml with each other. Each finding has its place, what to do, and the ID
-of its rule: "rolewright explain RW103" says more. Everything that "rolewright
-validate" finds is among the findings.
+requirements.yml with each other. Each finding says where it is, what to do, and the ID
+of its rule: "rolewright explain RW103" says more. The findings include all that
+"rolewright validate" finds.
 
-The exit code is 1 if there is an error among them, with --strict a warning, too; and 2
-if there is no watches file. With
--o sarif it writes what code scanning reads, and with -o github commands that annotate
-a pull request, which is the default where GITHUB_ACTIONS is true.`,
+The exit code is 1 if there is an error, with --strict also if there is a warning, and 2
+if there is no watches file. -o sarif prints SARIF for code scanning. -o github prints
+workflow commands that annotate a pull request; it is the default if GITHUB_ACTIONS is
+true.`,
 		Example: `  rolewright lint
   rolewright lint -o sarif > rolewright.sarif`,
 		Args: cobra.NoArgs,

@@ -25,14 +25,14 @@ func newClusterCommand() *cobra.Command {
 		Use:   "cluster",
 		Short: "Start and stop an API server on this machine",
 		Long: `Start and stop an API server on this machine, for development: etcd and
-kube-apiserver, and kube-controller-manager where it is beside them, for what
-removes dependents and namespaces. It has no nodes and no other controllers, so that
-no Pod starts. Its objects are gone when it stops.
+kube-apiserver, and kube-controller-manager if it is in the same directory, which
+removes dependents of deleted objects, and deleted namespaces. There are no nodes and
+no other controllers, so no Pod starts. All objects are lost when it stops.
 
-The programs are those of envtest: in the directory KUBEBUILDER_ASSETS, those that
-setup-envtest has installed, or those in PATH. With --download they are fetched
-where they are missing. Without kube-controller-manager, which envtest does not
-have, dependents of deleted objects stay.`,
+The programs are those of envtest, from the directory KUBEBUILDER_ASSETS, as
+setup-envtest installs them, or from PATH. With --download, missing programs are
+downloaded. envtest does not include kube-controller-manager; without it, dependents
+of deleted objects stay.`,
 		Example: `  eval "$(rolewright cluster up --download)"
   rolewright cluster down
   rolewright cluster exec -- make install`,
@@ -70,7 +70,7 @@ func (o *localClusterOptions) upCommand() *cobra.Command {
 func (o *localClusterOptions) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Stop the API server that up has started",
+		Short: "Stop the API server that \"cluster up\" started",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.down(cmd) },
 	}

@@ -51,7 +51,7 @@ type logOptions struct {
 
 func (o *logOptions) bindLog(fs *pflag.FlagSet) {
 	bindZapFlags(&o.zap, fs)
-	fs.Var(&o.logFormat, "log-format", "The format of the log, with one line for each task that has ended and the same keys in all formats: console, json or logfmt. Without it the log is as that of ansible-operator, as --zap-encoder says.")
+	fs.Var(&o.logFormat, "log-format", "The format of the log, with one line for each task that has ended and the same keys in all formats: console, json or logfmt. Without it, the log has the format of ansible-operator, as set by --zap-encoder.")
 }
 
 // bindErrorLog is bindLog for commands that show runs themselves.

@@ -54,7 +54,7 @@ those of the runs that follow, until the command is interrupted.`,
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, or the beginning of it.")
 	completeFlag(cmd, "run", o.completeRunIDsOf)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Go on while runs are in progress.")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing tasks while runs are in progress.")
 	return cmd
 }
 

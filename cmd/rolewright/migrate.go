@@ -50,23 +50,23 @@ func newMigrateReportCommand() *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
 		Use:   "report [DIR]",
-		Short: "Say whether Rolewright can take ansible-operator's place, and what is different",
+		Short: "Say whether Rolewright can replace ansible-operator, and what is different",
 		Long: `Read the project in a directory, by default this one, and say in the first line whether
-Rolewright can take ansible-operator's place as it is. Then come the places where it
-counts which of the two runs it: what each does, the switch that brings the old behaviour
-back, and what to do. Nothing is written.
+Rolewright can replace ansible-operator without changes. Then it lists the places where the
+two behave differently: what each does, the setting that restores the old behaviour, and
+what to do. Nothing is written.
 
-  blocked    something does not work before it is changed
-  change     a line that leads to ansible-operator
-  different  it works, and does something else
+  blocked    does not work until you change it
+  change     a line that refers to ansible-operator
+  different  works, but behaves differently
   better     what ansible-operator gets wrong
-  unread     it could not be compared
+  unread     could not be compared
 
-With --root it reads the content of an image, whose files were copied into a directory.
+With --root it reads the content of an image whose files were copied into a directory.
 With --deployment it reads the operator in the cluster of the kubeconfig, and a project
 only if DIR is given, too.
 
-docs/migration.md has all differences; some of them show in no file. "rolewright explain
+docs/migration.md has all differences; some cannot be seen in files. "rolewright explain
 RW601" says more about a rule. The exit code is 1 if something is blocked.`,
 		Example: `  rolewright migrate report
   rolewright migrate report --root image/

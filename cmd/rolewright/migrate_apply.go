@@ -15,10 +15,11 @@ func newMigrateApplyCommand() *cobra.Command {
 	var o migrateOptions
 	cmd := &cobra.Command{
 		Use:   "apply [DIR]",
-		Short: "Change the lines of a project that Rolewright needs otherwise",
-		Long: `Change the project in a directory, by default this one, as little as Rolewright needs:
-what "rolewright migrate report" lists as change, and what of the others has one right
-answer. Comments and layout of the files stay. What it leaves to you is in the report.
+		Short: "Make the changes in a project that Rolewright needs",
+		Long: `Make the smallest changes that Rolewright needs in the project in a directory, by default
+this one: what "rolewright migrate report" lists as change, and other findings that have
+only one right fix. Comments and layout of the files are kept. The report has what is left
+for you to do.
 
   drop-in  base image, Makefile, permission to patch, schema of the status, grace time,
            memory

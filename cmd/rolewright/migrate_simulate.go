@@ -14,15 +14,15 @@ func newMigrateSimulateCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "simulate DIR",
-		Short: "Judge past runs of ansible-operator by both rules",
-		Long: `Read the artifacts of past runs below DIR, and say how many would have had another
-result: runs that ansible-operator takes for a success although a host was unreachable,
-for a failure although a task was rescued, or whose end it has not seen. Nothing runs,
-and nothing is written.
+		Short: "Show which past runs of ansible-operator would have another result with Rolewright",
+		Long: `Read the artifacts of past runs in DIR, and say how many would have another result with
+Rolewright: runs that ansible-operator reports as successful although a host was
+unreachable, or as failed although the failed task was rescued, or whose end it missed.
+Nothing runs, and nothing is written.
 
 DIR is a copy of the directory in the operator's Pod: /tmp/ansible-operator/runner.
 
-The exit code is 0 where runs could be judged, whatever they say.`,
+The exit code is 0 if runs could be judged, whatever their results.`,
 		Example: `  kubectl cp my-operator-system/POD:/tmp/ansible-operator/runner runs
   rolewright migrate simulate runs`,
 		Args: oneArgument("give the directory with the artifacts of past runs"),

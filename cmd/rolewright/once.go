@@ -45,18 +45,17 @@ func newOnceCommand() *cobra.Command {
 		Long: `Run the role or playbook once for the object of a file, and show the run as
 ansible-playbook does. The object gets the extra vars, the access to the API
 server and the limits that the operator would give it. Nothing is written to the
-object: no status, no finalizer. Where an object of that name is in the cluster,
-what the run creates is owned by it; else it is owned by none and stays.
+object: no status, no finalizer. If the object exists in the cluster, it owns what the
+run creates; if it does not, what the run creates has no owner and stays.
 
 With --check --diff it only says what it would change: Ansible runs in check mode,
 and the API server is asked for dry runs only. Modules that have no check mode do
 nothing then. A diff shows what is written, also to Secrets.
 
-The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
-machine, unless with --allow-remote. An object without a namespace is one of
-WATCH_NAMESPACE, or of the namespace that the kubeconfig names. An operator that is
-deployed there may run the object at the same time. ANSIBLE_GATHERING is that of
-config/manager/manager.yaml, where it is not set.
+The cluster is that of KUBECONFIG or of ~/.kube/config, and must be on this machine,
+except with --allow-remote. An object without a namespace gets that of WATCH_NAMESPACE,
+or of the kubeconfig. An operator that is deployed there may run the object at the same
+time. Unless ANSIBLE_GATHERING is set, it is taken from config/manager/manager.yaml.
 
 The exit code is 0 if the run has succeeded, 1 if not, and 4 if it has reached
 --timeout or the timeout of the watch. With -o json one object is printed, with

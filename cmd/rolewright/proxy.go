@@ -37,9 +37,9 @@ func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy --owner KIND/NAME",
 		Short: "Talk to the cluster as a run for one object would",
-		Long: "Proxy opens the operator's way to the API server for one custom resource, as a run for\n" +
-			"it would have it: what is created through it belongs to the resource. It prints a\n" +
-			"kubeconfig and serves it until a signal stops it.",
+		Long: "Start the operator's API proxy for one custom resource, as a run for it would use it: the\n" +
+			"resource owns what is created through the proxy. Print a kubeconfig for the proxy, and\n" +
+			"serve until a signal stops it.",
 		Example: "  rolewright proxy --owner Memcached/sample --kubeconfig /tmp/sample.kubeconfig &\n" +
 			"  K8S_AUTH_KUBECONFIG=/tmp/sample.kubeconfig ansible-playbook try.yml",
 		Args: cobra.NoArgs,

@@ -42,9 +42,9 @@ func newReplayCommand() *cobra.Command {
 and file:line, and how the run ended. Nothing runs. RUN is the ID of the run, as in
 status.ansible.lastRun.id, or the first characters of it, or the directory of the run.
 
-The artifacts are where the run was made: in the operator's Pod, or on this machine
-after dev and once, which have theirs in ~/.cache/rolewright/dev. Both places are
-looked at, unless with --runner-root. Names of tasks are shown as they were, without masks.
+The artifacts are where the run was made: in the operator's Pod, or, for runs of dev and
+once, on this machine in ~/.cache/rolewright/dev. Without --runner-root, both places are
+searched. Names of tasks are not masked.
 
 The exit code is 0 if the run has succeeded, and 1 if not, or if its end is not
 known. The keys of -o json are those of "rolewright once".`,

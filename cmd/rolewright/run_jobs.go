@@ -40,10 +40,10 @@ type jobOptions struct {
 }
 
 func (o *jobOptions) bindJobs(fs *pflag.FlagSet) {
-	fs.StringVar(&o.jobURL, "job-url", "", "Where Pods of runs find the operator, for the executor job: that of a Service for --job-bind-address, such as https://my-operator-runs.my-operator-system.svc:8444. Needed for that executor.")
-	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator that leads, or each that shares the objects, serves Pods of runs, for the executor job.")
+	fs.StringVar(&o.jobURL, "job-url", "", "The URL at which Pods of runs reach the operator: that of a Service for --job-bind-address, such as https://my-operator-runs.my-operator-system.svc:8444. The executor job needs it.")
+	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator serves Pods of runs, for the executor job: only the leader, or with --shards every replica.")
 	fs.StringVar(&o.jobNamespace, "job-namespace", "", "The namespace of Jobs of runs. Empty for the operator's own.")
-	fs.StringVar(&o.jobImage, "job-image", "", "The operator's own image, with this program in it, from which Pods of runs are made unless their watch names another one. Empty for that of the operator's Pod.")
+	fs.StringVar(&o.jobImage, "job-image", "", "The image of Pods of runs whose watch names no other: the operator's own, with this program in it. Empty for the image of the operator's Pod.")
 }
 
 // makesJobs reports whether runs of some watch are made as Jobs.

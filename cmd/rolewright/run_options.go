@@ -160,7 +160,7 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 }
 
 func (o *runOptions) bindWatchContent(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.watchContent, "watch-content", false, "Use changed roles, playbooks and watches without a restart, as soon as all of them can be read. Runs are made of a copy of them below --runner-root.")
+	fs.BoolVar(&o.watchContent, "watch-content", false, "Use changed roles, playbooks and watches without a restart, as soon as all of them can be read. Runs use a copy of them in --runner-root.")
 }
 
 // bindAnsibleRunner adds a flag that several subcommands share.
@@ -180,9 +180,9 @@ func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 
 func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
-	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, for kinds whose watch does not say: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner where the server's self-check fails; warm makes that check at once, and refuses to start then; runner always starts ansible-runner; job makes each run in a Pod of its own.")
-	fs.DurationVar(&o.warmIdle, "warm-idle", assembly.WarmIdle, "How long the fork server is kept without a run. It ends then, and the next run starts one and waits for it. 0 keeps it.")
-	fs.BoolVar(&o.trustLine, "executor-trust-line", false, "Fork runs also with a version of ansible-core that is not tested, and in which something that forked runs rely on has changed. Without, the log and \"rolewright doctor\" name it.")
+	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, unless the watch says otherwise: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner if the server's self-check fails; warm makes that check when the operator starts, and refuses to start if it fails; runner always starts ansible-runner; job makes each run in a Pod of its own.")
+	fs.DurationVar(&o.warmIdle, "warm-idle", assembly.WarmIdle, "How long an idle fork server is kept. Then it exits, and the next run starts a new one and waits for it. 0 keeps it forever.")
+	fs.BoolVar(&o.trustLine, "executor-trust-line", false, "Fork runs even with an untested version of ansible-core in which something that forked runs rely on has changed. Without this flag, the log and \"rolewright doctor\" say what has changed.")
 	bindRunnerRoot(fs, &o.runnerRoot)
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")
@@ -190,8 +190,8 @@ func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.progressInterval, "progress-interval", 5*time.Second, "The shortest time between two reports of progress in the object's status; 0 for no reports.")
 	fs.DurationVar(&o.gracefulShutdown, "graceful-shutdown-timeout", 30*time.Second, "How long runs in progress may continue when the operator stops; negative for as long as they need.")
 	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much disk the artifacts of finished runs of all objects may take, such as 500Mi. The object with the most loses its oldest first. 0 keeps none, a negative number is no limit.")
-	fs.Var(&o.runMaxBytes, "artifacts-max-bytes-per-run", "How much disk one run may take. A run that takes more is stopped and has failed. 0 is no limit.")
-	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, for kinds whose watch does not say. 0 keeps none, a negative duration is no limit.")
+	fs.Var(&o.runMaxBytes, "artifacts-max-bytes-per-run", "How much disk one run may take. A run that takes more is stopped and fails. 0 is no limit.")
+	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, unless the watch says otherwise. 0 keeps none, a negative duration is no limit.")
 }
 
 // bindRunnerRoot adds a flag that several subcommands share.
@@ -223,7 +223,7 @@ func (o *runOptions) bindLeaderElection(fs *pflag.FlagSet) {
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "The namespace of the Lease; in a cluster, by default the operator's own.")
 	fs.StringVar(&o.leaderResourceLock, "leader-elect-resource-lock", "configmapsleases", "Ignored.")
 	fs.DurationVar(&o.leaderLeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other replicas wait before they take over from a leader that does not renew its Lease.")
-	fs.Var(&o.shards, "shards", "Share the objects of all kinds among the replicas, in so many shards, 2 to 64 or auto for 8: each replica runs its share, and that of one that dies is taken over. Needs --leader-elect. 0 for one leader.")
+	fs.Var(&o.shards, "shards", "Share the objects of all kinds among the replicas, in this number of shards: 2 to 64, auto for 8, 0 for a single leader without shards. Each replica runs the objects of its shards; if a replica dies, others take over its shards. Needs --leader-elect.")
 	fs.DurationVar(&o.leaderRenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its Lease before it gives up.")
 }
 

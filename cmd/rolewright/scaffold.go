@@ -48,24 +48,24 @@ func newCreateAPICommand() *cobra.Command {
 		Use:   "api",
 		Short: "Add a kind: its role or chart, CRD, sample and permissions, and its entry in watches.yaml",
 		Long: `Add a kind to the project in this directory: a role with its argument spec, the
-CRD that is made of it, a sample, permissions, and an entry in watches.yaml.
+CRD that is generated from it, a sample, permissions, and an entry in watches.yaml.
 
-A role or playbook that exists is used as it is, and the CRD is made of the
-role's argument spec (meta/argument_specs.yml), or of its defaults. A CRD that
-exists keeps what is written by hand, and gets the version where it has others.
+An existing role or playbook is used as it is, and the CRD is generated from the
+role's argument spec (meta/argument_specs.yml), or from its defaults. An existing
+CRD keeps manual changes; the version is added if the CRD has only others.
 
-With --helm-chart, objects of the kind have releases of a chart: a directory, or the
-archive that "helm package" makes. It is copied into helm-charts/. The CRD is made
-of its values.schema.json, or of the types in its values.yaml; the sample names only
-what the chart has no value for; the permissions are those for what its templates
-make. The group is then charts, the version v1alpha1, and the kind the chart's name,
-where none is given. With --force, a newer version of the chart is copied over the one
-that is there; what the newer one does not have is named, and stays.
+With --helm-chart, each object of the kind is a release of a chart: a directory, or an
+archive made by "helm package". The chart is copied into helm-charts/. The CRD is
+generated from its values.schema.json, or from the types in its values.yaml; the sample
+sets only what has no value in the chart; the permissions cover what its templates
+create. Defaults: the group charts, the version v1alpha1, and the chart's name as the
+kind. With --force, a newer version of the chart is copied over the existing one;
+files that only the old version has are listed and kept.
 
-Called again it writes nothing. Where a file exists with another text, the diff is
-shown and nothing is written, unless with --force. An entry of the kind in
-watches.yaml is never changed: nothing is written where it has another role,
-playbook or chart, or no finalizer with --finalizer.`,
+If called again, it changes nothing. If a file exists with different content, the diff
+is shown and nothing is written, except with --force. An existing entry of the kind in
+watches.yaml is never changed: nothing is written if it has another role, playbook or
+chart, or if it has no finalizer and --finalizer is given.`,
 		Example: `  rolewright create api --group cache --version v1alpha1 --kind Memcached
   rolewright create api --group web --version v1 --kind Site --role site --finalizer
   rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped
@@ -80,12 +80,12 @@ playbook or chart, or no finalizer with --finalizer.`,
 	fs.StringVar(&o.kind.Version, "version", "", "The version, such as v1alpha1.")
 	fs.StringVar(&o.kind.Kind, "kind", "", "The kind, such as Memcached.")
 	fs.StringVar(&o.kind.Role, "role", "", "The role: one in roles/, or a new one; the kind in lower case if empty.")
-	fs.StringVar(&o.kind.Playbook, "playbook", "", "Have a playbook run in place of the role: one that exists, or a new one that runs the role.")
-	fs.StringVar(&o.from, "crd-from", "", "What the CRD is made of: argspec, defaults, or none for a spec that may be anything; the argument spec, or else the defaults, if empty.")
-	fs.StringVar(&o.chart, "helm-chart", "", "Have a Helm chart installed for each object in place of the role: a directory or an archive.")
-	fs.BoolVar(&o.clusterScoped, "cluster-scoped", false, "The objects are in no namespace.")
-	fs.BoolVar(&o.kind.Finalizer, "finalizer", false, "Run for an object that is being deleted, too, with state=absent.")
-	fs.BoolVar(&o.force, "force", false, "Write over files that exist.")
+	fs.StringVar(&o.kind.Playbook, "playbook", "", "Run this playbook instead of the role: an existing one, or a new one that runs the role.")
+	fs.StringVar(&o.from, "crd-from", "", "What the CRD is generated from: argspec, defaults, or none for a spec with any fields. If empty, the argument spec, or the defaults if there is no argument spec.")
+	fs.StringVar(&o.chart, "helm-chart", "", "Install this Helm chart for each object, instead of running a role: a directory or an archive.")
+	fs.BoolVar(&o.clusterScoped, "cluster-scoped", false, "Make the kind cluster-scoped.")
+	fs.BoolVar(&o.kind.Finalizer, "finalizer", false, "Add a finalizer: when an object is deleted, run with state=absent.")
+	fs.BoolVar(&o.force, "force", false, "Overwrite existing files.")
 	o.bindOutput(cmd)
 	for _, flag := range []string{"role", "playbook", "crd-from", "finalizer", "cluster-scoped"} {
 		cmd.MarkFlagsMutuallyExclusive("helm-chart", flag) // releases belong to namespaces, and are uninstalled
@@ -231,15 +231,15 @@ func newGenerateCRDCommand() *cobra.Command {
 		Long: `Bring the CRDs in config/crd/bases up to date with the roles that watches.yaml
 names: with their argument specs (meta/argument_specs.yml), or else with their
 defaults. Types, choices, required options, nested options and their rules become
-the schema of the spec. What an argument spec does not say is kept as it is in
-the CRD: limits, patterns, columns, other versions, comments.
+the schema of the spec. What an argument spec cannot say is kept in the CRD: limits,
+patterns, columns, other versions, comments.
 
-An option becomes the field from which its variable is made: foo_bar becomes
-fooBar. A default is part of the description only, so that a new default of the
-role applies to objects that exist.
+The option foo_bar becomes the field fooBar, which the role gets as foo_bar. Defaults
+are written only into the description, so that a new default of the role applies to
+existing objects, too.
 
-Changes that objects which exist may violate are listed, and nothing is written,
-unless with --allow-breaking: another type, a new required field, fewer choices.`,
+Changes that existing objects may violate (another type, a new required field, fewer
+choices) are listed, and nothing is written, except with --allow-breaking.`,
 		Example: `  rolewright generate crd
   rolewright generate crd --check`,
 		Args: cobra.NoArgs,
@@ -248,9 +248,9 @@ unless with --allow-breaking: another type, a new required field, fewer choices.
 		},
 	}
 	cmd.Flags().StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
-	cmd.Flags().StringVar(&o.from, "from", "", "What they are made of: argspec or defaults; the argument spec, or else the defaults, if empty.")
+	cmd.Flags().StringVar(&o.from, "from", "", "What they are generated from: argspec or defaults. If empty, the argument spec, or the defaults if there is no argument spec.")
 	cmd.Flags().BoolVar(&o.checkOnly, "check", false, "Write nothing, show the diff, and fail if a CRD is not up to date.")
-	cmd.Flags().BoolVar(&o.allow, "allow-breaking", false, "Write changes that objects which exist may violate.")
+	cmd.Flags().BoolVar(&o.allow, "allow-breaking", false, "Write changes that existing objects may violate.")
 	o.bindOutput(cmd)
 	return cmd
 }
@@ -326,9 +326,9 @@ func newGenerateSampleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sample",
 		Short: "Print an object of each kind",
-		Long: `Print an object of each kind that watches.yaml names, made of the role's argument
-spec or of its defaults: with the values of the defaults, and for a required
-option with one that the schema allows.`,
+		Long: `Print an object of each kind in watches.yaml, from the role's argument spec or its
+defaults: options have their defaults, and required options a value that the schema
+allows.`,
 		Example: "  rolewright generate sample > config/samples/cache_v1_memcached.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -351,6 +351,6 @@ option with one that the schema allows.`,
 		},
 	}
 	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
-	cmd.Flags().StringVar(&from, "from", "", "What they are made of: argspec or defaults; the argument spec, or else the defaults, if empty.")
+	cmd.Flags().StringVar(&from, "from", "", "What they are generated from: argspec or defaults. If empty, the argument spec, or the defaults if there is no argument spec.")
 	return cmd
 }

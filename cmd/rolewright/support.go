@@ -34,17 +34,17 @@ func newSupportBundleCommand() *cobra.Command {
 	var o supportOptions
 	cmd := &cobra.Command{
 		Use:   "support-bundle [KIND...]",
-		Short: "Collect what helps to find a fault into a file",
-		Long: `Collect into a tar.gz what helps to find a fault: versions, the operator's Pods and the end
-of their log, doctor's findings for this machine, the watches without their variables,
-what get objects shows of all objects of the kinds, Events, the runs and the queue; of several
-replicas, those of --operator-pod. The kinds are those of the watches file, or those that are
-given.
+		Short: "Collect diagnostics of an operator into a file",
+		Long: `Collect diagnostics into a tar.gz: versions, the operator's Pods and the end of their
+logs, doctor's findings for this machine, the watches without their variables, what
+"get objects" shows for all objects of the kinds, Events, runs and the queue. If there
+are several replicas, runs and queue are those of --operator-pod. The kinds are those of
+the watches file, or those that you give.
 
-It reads with your rights; what cannot be had is named in problems.txt. No Secret is read, no
-spec of an object, no environment and no variable of a watch is taken. Log, messages and
-runs are as the operator has masked them: look at them before you give the file away. Only
-you can read the file.`,
+It reads with your rights; problems.txt lists what could not be read. Secrets, specs of
+objects, environments and variables of watches are not collected. Logs, messages and runs
+are as the operator has masked them: check them before you share the file. Only you can
+read the file.`,
 		Example: `  rolewright support-bundle -A --operator-namespace operators
   rolewright support-bundle memcached -n default --file fault.tar.gz`,
 		RunE: func(cmd *cobra.Command, args []string) error {

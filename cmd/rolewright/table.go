@@ -94,7 +94,7 @@ func (o *listOutput) bind(cmd *cobra.Command, things string) {
 }
 
 func bindWatch(fs *pflag.FlagSet, watch *bool, each string) {
-	fs.BoolVarP(watch, "watch", "w", false, "Go on, and show each "+each+".")
+	fs.BoolVarP(watch, "watch", "w", false, "Keep watching, and show each "+each+".")
 }
 
 // isTable is true for a table, wide or not.

@@ -39,9 +39,9 @@ nothing. Values of secretVars, of vaults and of variables that are known to be
 secret are masked.
 
 RUN-ID and /RUN-DIR stand for the ID and the directory of the run. Give the same
-flags and variables as to the operator; ANSIBLE_GATHERING is that of
-config/manager/manager.yaml, where it is not set. An object of the cluster can be
-read from standard input.`,
+flags and variables as to the operator; unless ANSIBLE_GATHERING is set, it is taken
+from config/manager/manager.yaml. An object of the cluster can be read from standard
+input.`,
 		Example: `  rolewright template -f config/samples/cache_v1_memcached.yaml
   kubectl get memcached a -o yaml | rolewright template -f - -o json`,
 		Args: cobra.NoArgs,

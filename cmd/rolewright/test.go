@@ -37,9 +37,9 @@ type testOptions struct {
 }
 
 const scenarioHelp = `Play scenarios: start an API server and the operator of this project, apply
-objects, and look whether the runs and the cluster are as expected. Scenarios are
-the files that are named, or else those in tests/, or else one for each sample: it
-becomes Ready, a second run changes nothing, and it can be deleted.
+objects, and check whether the runs and the cluster are as expected. Scenarios are
+the given files, or else those in tests/, or else one for each sample: it becomes
+Ready, a second run changes nothing, and it can be deleted.
 
 A scenario is a list of steps. Paths are relative to it:
 
@@ -57,19 +57,18 @@ A scenario is a list of steps. Paths are relative to it:
     - delete: ../config/samples/cache_v1_memcached.yaml
       absent: {apiVersion: apps/v1, kind: Deployment, metadata: {name: memcached-sample}}
 
-Each value is an object, the path of a file with objects, or a list of them. The
-runs of what is applied have to succeed, or to fail with the reason that fails
-names, and a second run must not change anything, unless with idempotent: false. An
-object that is applied once more without a change is asked for a run, unless it is
-paused.
-changed says how many tasks the run changes, timeout how long the step may take.
-Objects of expect may have more fields than are named; a field that is null must not
-be there, as in spec: {replicas: null}.
+Each value is an object, the path of a file with objects, or a list of them. The run
+of each applied object must succeed, or fail with the reason in fails, and a second
+run must not change anything, except with idempotent: false. If an object is applied
+again without a change, a run is requested, unless it is paused.
+changed is the number of tasks that the run must change, timeout the time that the
+step may take. Objects in the cluster may have more fields than expect names; a field
+that is null in expect must be absent, as in spec: {replicas: null}.
 
 The API server is that of "rolewright cluster exec": without nodes and most
-controllers, so that no Pod starts and no Deployment becomes available. For a role
-that waits for them, say in the step what becomes of them: status sets the status of
-objects as soon as they exist, with their observedGeneration if it names none.
+controllers, so that no Pod starts and no Deployment becomes available. If a role
+waits for them, set their status in the step: status sets the status of objects as
+soon as they exist, with their observedGeneration if it has none.
 
     - apply: ../config/samples/cache_v1_memcached.yaml
       status:
@@ -78,8 +77,8 @@ objects as soon as they exist, with their observedGeneration if it names none.
         metadata: {name: memcached-sample}
         status: {replicas: 3, readyReplicas: 3, updatedReplicas: 3, availableReplicas: 3}
 
-Objects of given get their status, too. Or have the scenarios played in a cluster for
-tests that does it, such as one of kind or kwokctl: --current-cluster.`
+The status of objects in given is set, too. Or play the scenarios in a test cluster that
+runs Pods, such as one of kind or kwokctl, with --current-cluster.`
 
 func newTestCommand() *cobra.Command {
 	var o testOptions
@@ -106,10 +105,10 @@ func newTestCommand() *cobra.Command {
 	o.bindReconcile(fs)
 	o.bindErrorLog(fs)
 	hideFlags(fs)
-	fs.BoolVar(&o.current, "current-cluster", false, "Use the current cluster, which has to be for tests: the CRDs are applied to it, and the operator watches all of it.")
+	fs.BoolVar(&o.current, "current-cluster", false, "Use the current cluster, which must be a test cluster: the CRDs are applied to it, and the operator watches all its namespaces.")
 	fs.BoolVar(&o.download, "download", false, "Fetch etcd and kube-apiserver where they are missing.")
 	fs.IntVar(&o.parallel, "parallel", 4, "How many scenarios are played at a time.")
-	fs.DurationVar(&o.stepTimeout, "step-timeout", 2*time.Minute, "How long a step may take that says nothing of it.")
+	fs.DurationVar(&o.stepTimeout, "step-timeout", 2*time.Minute, "How long a step without a timeout may take.")
 	fs.StringVar(&o.junit, "junit", "", "Write the results to this file, in the format of JUnit.")
 	return cmd
 }

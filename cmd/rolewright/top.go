@@ -37,10 +37,10 @@ func newTopCommand() *cobra.Command {
 	var output listOutput
 	cmd := &cobra.Command{
 		Use:   "top [KIND[.GROUP][/NAME]]",
-		Short: "Show what runs have taken: CPU, memory and time, by kind, object or run",
-		Long: `Show what the runs of the history have taken, the most CPU first: by kind, by object, or
-each run. CPU is that of Ansible and all that it has started, MEMORY the most that a run
-was seen to take. Runs in progress do not count. See "rolewright get runs --help" for how
+		Short: "Show the CPU, memory and time that runs took, by kind, object or run",
+		Long: `Show the CPU, memory and time that the runs of the history took, most CPU first: by kind,
+by object, or for each run. CPU is that of Ansible and all processes that it started,
+MEMORY the highest use that was seen in a run. Runs in progress do not count. See "rolewright get runs --help" for how
 the operator is found.`,
 		Example: `  rolewright top -A --operator-namespace operators
   rolewright top memcached -n default --by object --since 1h --server http://127.0.0.1:6791`,
@@ -50,9 +50,9 @@ the operator is found.`,
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	output.bind(cmd, "sums")
-	cmd.Flags().StringVar(&o.by, "by", byKind, "What is summed up: kind, object or run.")
+	cmd.Flags().StringVar(&o.by, "by", byKind, "What to sum up by: kind, object or run.")
 	oneOf(cmd, "by", byKind, byObject, byRun)
-	cmd.Flags().DurationVar(&o.since, "since", 24*time.Hour, "Runs that have ended so long ago at most.")
+	cmd.Flags().DurationVar(&o.since, "since", 24*time.Hour, "Count only runs that have ended within this time.")
 	cmd.Flags().IntVar(&o.limit, "limit", 20, "How many lines are shown at most; 0 for all.")
 	return cmd
 }

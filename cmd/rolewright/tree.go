@@ -20,9 +20,10 @@ func newTreeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tree KIND/NAME",
 		Short: "Show what an object owns, and what that owns, each with its readiness",
-		Long: `Show what an object owns, of the kinds that its status records, what these own, such as
-the Pods of a Deployment, and so on, each with the status that kstatus computes. It reads
-with your rights, and asks no operator. "rolewright inventory" says what prune removes.`,
+		Long: `Show what an object owns, of the kinds that its status records; what these own, such as
+the Pods of a Deployment; and so on. Each has the status that kstatus computes. It reads
+with your rights, and does not contact the operator. "rolewright inventory" says what prune
+removes.`,
 		Example: `  rolewright tree memcached/sample -n default`,
 		Args:    oneArgument("give an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -33,9 +33,9 @@ func newUICommand() *cobra.Command {
 		Short: "Show objects and runs in a browser, on this machine",
 		Long: `Serve a page with the objects of an operator and their runs on 127.0.0.1, until the
 command is interrupted, and print its address. The page reads with your rights: your
-token stays in this command, and does not reach the browser. The address has a secret;
-who has it on this machine sees what you may see, and with --ui-actions does to objects
-what you may. See "rolewright get runs --help" for how the operator is found.`,
+token stays in this command, and does not reach the browser. The address contains a
+secret: anyone on this machine who has it can see what you can see, and with --ui-actions
+do to objects what you can do. See "rolewright get runs --help" for how the operator is found.`,
 		Example: `  rolewright ui --operator-namespace operators -A
   rolewright ui --server http://127.0.0.1:6791 -n default --port 8080`,
 		Args: cobra.NoArgs,

@@ -32,13 +32,13 @@ func newWaitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND/NAME...",
 		Short: "Wait until objects have been reconciled as they are now",
-		Long: `Wait until a run of each object's generation has ended, and no other one is due or in
-progress. The exit code is 0 if it has succeeded. If it has failed, the command ends with
-the message of the failed task, also where the operator will repeat the run. After
---timeout it says what each object waits for, with exit code 4.
+		Long: `Wait until a run of each object's current generation has ended, and no other run is due or
+in progress. The exit code is 0 if the run succeeded. If it failed, the command ends with
+the message of the failed task, even if the operator will retry the run. After --timeout it
+says what each object waits for, and the exit code is 4.
 
 With --for condition=TYPE or condition=TYPE=STATUS, wait for a condition of the status
-instead, which has to be about the current generation where it says; with --for delete,
+instead; its observedGeneration, if it has one, must be current. With --for delete, wait
 until the objects are gone.`,
 		Example: `  rolewright wait memcached/sample --timeout 5m
   rolewright wait memcached -l team=web

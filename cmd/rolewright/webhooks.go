@@ -36,8 +36,8 @@ type webhookOptions struct {
 
 func (o *webhookOptions) bindWebhooks(fs *pflag.FlagSet) {
 	fs.IntVar(&o.webhookPort, "webhook-port", 9443, "The port on which commands and conversions of webhooks are served, where a watch has any; 0 for none.")
-	fs.StringVar(&o.webhookService, "webhook-service", "", "The Service by which the API server reaches that port, as NAMESPACE/NAME: the operator makes a certificate for it, keeps it in the Secret NAME-cert, and has the API server trust it. An address such as https://127.0.0.1:9443 is for an operator outside the cluster.")
-	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "A directory with tls.crt and tls.key for that port, such as a Secret of cert-manager, in place of a certificate that the operator makes.")
+	fs.StringVar(&o.webhookService, "webhook-service", "", "The Service by which the API server reaches --webhook-port, as NAMESPACE/NAME: the operator makes a certificate for it, keeps it in the Secret NAME-cert, and has the API server trust it. An address such as https://127.0.0.1:9443 is for an operator outside the cluster.")
+	fs.StringVar(&o.webhookCertDir, "webhook-cert-dir", "", "A directory with tls.crt and tls.key for --webhook-port, such as a Secret of cert-manager, instead of a certificate that the operator makes.")
 }
 
 // validateWebhooks reports flags that contradict each other.
