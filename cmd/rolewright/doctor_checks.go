@@ -94,7 +94,7 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 		python = filepath.Join(venv, "bin", "python3")
 	}
 	if python == "" {
-		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "ansible-playbook does not say which Python is its"}}
+		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "the Python of ansible-playbook cannot be determined"}}
 	}
 	l, err := libraries.Find(ctx, python, os.Environ(), assembly.CollectionsDirs(o.lookupEnv))
 	if err != nil {

@@ -62,7 +62,7 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 			needs = "the program and the files"
 		}
 		found = append(found, doctor.CheckAdmission(ctx, client, w.GVK.Kind, job), doctor.Finding{
-			Check: "Jobs", State: doctor.Note, Remedy: "see docs/jobs.md for what it takes",
+			Check: "Jobs", State: doctor.Note, Remedy: "see docs/jobs.md for what the image needs",
 			Found: fmt.Sprintf("whether %s has %s of %s cannot be seen from here", in, needs, w.GVK.Kind),
 		})
 	}
@@ -77,7 +77,7 @@ func (o *doctorOptions) checkJobURL(ctx context.Context, client kubernetes.Inter
 			return jobsLeftOut("whether Pods of runs find the operator: doctor does not see the operator's --job-url", remedy)
 		}
 		return doctor.Finding{
-			Check: "Jobs", State: doctor.Failed, Found: "--job-url is not given, without which the operator does not start: Pods of runs have to find it",
+			Check: "Jobs", State: doctor.Failed, Found: "--job-url is not set: the operator does not start without it, because Pods of runs have to reach the operator",
 			Remedy: remedy,
 		}
 	}

@@ -63,7 +63,7 @@ func TestDoctor_LooksAtJobs(t *testing.T) {
 		"no Secrets may be read, and none answers": {limited, plain, "https://127.0.0.1:1", []string{
 			`failed: get, list, create, patch, delete on secrets in the core group are missing`, "config/jobs/role.yaml", "note: a Job of Plain is admitted; whether its Pod is", "left out: the certificate"}},
 		"none answers": {client, plain, "https://127.0.0.1:1", []string{"note: no operator answers at 127.0.0.1:1"}},
-		"no URL":       {client, command, "", []string{"note: whether the image operator:1 has the program and the files of Command", "failed: --job-url is not given"}},
+		"no URL":       {client, command, "", []string{"note: whether the image operator:1 has the program and the files of Command", "failed: --job-url is not set"}},
 	} {
 		o := doctorOptions{jobOptions: jobOptions{jobURL: tt.url, jobNamespace: namespace, jobImage: "operator:1"}}
 		got := said(o.checkJobs(t.Context(), tt.client, []watches.Watch{tt.watch}))

@@ -257,14 +257,14 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	if err == nil && string(there) != d.File.Text {
 		f := lint.Finding{
 			Rule: lint.Stale, Severity: lint.Error, File: d.File.Path, Line: firstDifference(string(there), d.File.Text),
-			Message: "the CRD is not what the role's argument spec or defaults say", Hint: "rolewright generate crd",
+			Message: "the CRD does not match the role's argument spec or defaults", Hint: "rolewright generate crd",
 		}
 		if len(d.Breaks) > 0 {
-			f.Hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
+			f.Hint += " --allow-breaking, because existing objects may violate it: " + strings.Join(d.Breaks, "; ")
 		}
 		if d.WasOpen && len(d.Guessed) > 0 { // for example in a project of operator-sdk, whose CRD accepts any spec
 			f.Severity = lint.Warning
-			f.Hint = "rolewright generate argspec, and add to the argument spec what objects set beside the defaults: a CRD without it removes that; then " + f.Hint
+			f.Hint = "rolewright generate argspec, and add to the argument spec the fields without a default that objects set: the API server drops fields that the CRD does not have; then " + f.Hint
 		}
 		found = append(found, f)
 	}

@@ -57,12 +57,12 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		"a task of two modes":     {tasks, "  kubernetes.core.k8s:", "  command: ls\n  kubernetes.core.k8s:", []string{tasks + ":4:3: error: conflicting action statements", "RW002"}, 1},
 		"no CRD":                  {crd, "kind: Web\n", "kind: Webb\n", []string{"watches.yaml:4:3: warning: no CRD in", "RW101"}, 0},
 		"no status":               {crd, "      subresources:\n        # The operator and its roles write the status.\n        status: {}\n", "", []string{crd + ":15: warning: the version has no status", "RW102"}, 0},
-		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":51: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
+		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":51: error: the CRD does not match", "rolewright generate crd", "RW103"}, 1},
 		"a CRD beside others":     {crd, "---\n", "---\nkind: List\n---\n", []string{crd + ": warning: Web: its CRD is in a file of several documents", "RW103"}, 0},
-		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":49: error: the CRD is not what", "RW103"}, 1},
+		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":49: error: the CRD does not match", "RW103"}, 1},
 		"a default of other type": {defaults, "text: Hello", "text: [Hello]", []string{defaults + ":3: error: the default of text is of type list", "RW201"}, 1},
 		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is not an option", "RW202"}, 0},
-		"a name of Ansible's":     {spec, "      text:\n", "      ansible_host:\n        type: str\n      text:\n", []string{spec + ":8: error: ansible_host is a name that Ansible reserves", "RW205", crd + ":51: error: the CRD is not what", "RW103"}, 1},
+		"a name of Ansible's":     {spec, "      text:\n", "      ansible_host:\n        type: str\n      text:\n", []string{spec + ":8: error: ansible_host is a name that Ansible reserves", "RW205", crd + ":51: error: the CRD does not match", "RW103"}, 1},
 		"a sample's other field":  {sample, "text: Hello", "txet: Hello", []string{sample + ":7:3: error: Web: spec.txet is not in the schema", "RW301"}, 1},
 		"a sample's other type":   {sample, "text: Hello", "text: [1]", []string{sample + ":7:3: error: Web: spec.text in body must be of type string", "RW301"}, 1},
 		"a permission":            {"config/rbac/role.yaml", "list, watch, create, patch", "list, watch, patch", []string{"config/rbac/role.yaml: error: no permission to create configmaps in group \"\"", "RW401"}, 1},
@@ -114,7 +114,7 @@ func TestLint_KeepsAnOpenCRD(t *testing.T) {
 		}
 	}
 	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
-	if code != 0 || !strings.Contains(stdout, "_webs.yaml:46: warning: the CRD is not what") || !strings.Contains(stdout, "    rolewright generate argspec, and add to") {
+	if code != 0 || !strings.Contains(stdout, "_webs.yaml:46: warning: the CRD does not match") || !strings.Contains(stdout, "    rolewright generate argspec, and add to") {
 		t.Errorf("code %d\n%s", code, stdout)
 	}
 }
@@ -131,7 +131,7 @@ func TestLint_AClosedCRDOfDefaultsIsBehind(t *testing.T) {
 	}
 	replaceIn(t, "roles/web/defaults/main.yml", "1", "small")
 	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
-	if code != 1 || !strings.Contains(stdout, " error: the CRD is not what") || strings.Contains(stdout, "generate argspec, and add to") {
+	if code != 1 || !strings.Contains(stdout, " error: the CRD does not match") || strings.Contains(stdout, "generate argspec, and add to") {
 		t.Errorf("code %d\n%s", code, stdout)
 	}
 }

@@ -87,7 +87,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 		"schemas that keep fields": {
 			"- {version: v1, group: example.com, kind: Closed, role: sets}\n- {version: v1, group: example.com, kind: Open, role: sets, vars: {own: x}}\n", []string{"--crd-dir=crds"},
 			"watches.yaml:2:3: warning: Open: the schema keeps fields of the spec that it does not declare, and extra vars replace variables that the content sets itself: " +
-				"an object can set result, strict; declare the fields of the spec, and take x-kubernetes-preserve-unknown-fields away from it\n" +
+				"an object can set result, strict; declare the fields of the spec, and remove x-kubernetes-preserve-unknown-fields from it\n" +
 				"watches.yaml is valid: 2 watches, 1 warning\n", true},
 		"without the syntax check": {"- version: v1\n  kind: Bad\n  role: bad\n", []string{"--syntax-check=false"},
 			"watches.yaml is valid: 1 watch (syntax of the content not checked)\n", true},

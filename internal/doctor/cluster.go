@@ -36,7 +36,7 @@ func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	f := Finding{Check: "kind " + k.Kind, State: OK}
 	list, err := c.Discovery().ServerResourcesForGroupVersion(k.GroupVersion().String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		f.State, f.Found = LeftOut, fmt.Sprintf("the cluster does not tell of %s: %v", k.GroupVersion(), err)
+		f.State, f.Found = LeftOut, fmt.Sprintf("the cluster does not list the resources of %s: %v", k.GroupVersion(), err)
 		return []Finding{f}
 	}
 	var names []string
@@ -58,7 +58,7 @@ func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	found := []Finding{f}
 	if k.Status && !slices.Contains(names, plural+"/status") {
 		found = append(found, Finding{
-			Check: f.Check, State: Failed, Found: "it has no status subresource: nothing is recorded of runs, and every restart runs every object",
+			Check: f.Check, State: Failed, Found: "it has no status subresource: runs are not recorded, and every restart runs every object",
 			Remedy: "add \"subresources: {status: {}}\" to the version in its CustomResourceDefinition, or say manageStatus: false in the watch",
 		})
 	}
@@ -101,8 +101,8 @@ func (k Kind) judge(f Finding, s Schema) []Finding {
 		return found
 	}
 	if s.namesNothing() {
-		f.State, f.Found = Failed, "its schema names no field of the spec: the API server drops what objects say there"
-		f.Remedy = "name the fields in its CustomResourceDefinition, or set x-kubernetes-preserve-unknown-fields: true on spec"
+		f.State, f.Found = Failed, "its schema declares no field of the spec: the API server drops all fields of the spec"
+		f.Remedy = "declare the fields in its CustomResourceDefinition, or set x-kubernetes-preserve-unknown-fields: true on spec"
 		found = append(found, f)
 	}
 	status := s.Properties["status"]

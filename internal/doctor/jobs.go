@@ -40,7 +40,7 @@ func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, jo
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: job.Namespace, Verb: "create", Resource: "pods"}},
 	}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Allowed {
-		f.State, f.Found = Note, fmt.Sprintf("a Job of %s is admitted; whether its Pod is, cannot be asked without the permission to create Pods, which the operator has no need of", kind)
+		f.State, f.Found = Note, fmt.Sprintf("a Job of %s is admitted; whether its Pod is admitted cannot be checked without the permission to create Pods, which the operator does not need", kind)
 		f.Remedy = "run doctor without --as, as a user who may create Pods in this namespace"
 		return f
 	}
@@ -84,7 +84,7 @@ func CheckAnswer(ctx context.Context, at string, certificate []byte, name string
 		f.Remedy = "set --job-url to the Service of this operator; if it is that, restart the operator"
 	case err != nil:
 		f.State, f.Found = Note, fmt.Sprintf("no operator answers at %s: %v", address, err)
-		f.Remedy = "an operator answers while it leads; look at the Service, and whether a NetworkPolicy is in the way"
+		f.Remedy = "an operator answers only while it leads; check the Service, and whether a NetworkPolicy blocks the connection"
 	default:
 		_ = conn.Close() // the connection is not needed any more
 		f.State, f.Found, f.Remedy = OK, "an operator answers at "+address, ""

@@ -31,7 +31,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 		have, need := l.Memory>>20, int64(operatorMiB+serverMiB+runMiB*runs)
 		memory.Found = fmt.Sprintf("%d MiB; the operator with %s at a time takes up to %d MiB", have, count(runs), need)
 		if l.Whole {
-			memory.Found += "; where they are used up, the kernel ends the whole container"
+			memory.Found += "; at the limit, the kernel kills the whole container"
 		}
 		if have < need {
 			memory.State = Note
@@ -42,7 +42,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 			}
 		}
 	}
-	processes := Finding{Check: "processes", State: OK, Found: "no limit that is seen here; a Pod may have one (podPidsLimit of the kubelet)"}
+	processes := Finding{Check: "processes", State: OK, Found: "no limit is visible here; a Pod may have one (podPidsLimit of the kubelet)"}
 	if l.Processes > 0 {
 		need := int64(operatorProcesses + runProcesses*runs)
 		processes.Found = fmt.Sprintf("%d; the operator with %s at a time takes up to %d", l.Processes, count(runs), need)

@@ -39,10 +39,10 @@ func TestCheckPlace_SaysWhatIsWrong(t *testing.T) {
 	}{
 		{Place{Path: in("own")}, OK, in("own")},
 		{Place{Path: in("sticky")}, OK, in("sticky")},
-		{Place{Path: in("shared")}, Failed, in("shared") + " can be written by everybody (mode 0777), who can put something else in the place of its files"},
-		{Place{Path: in("group")}, Note, in("group") + " can be written by its whole group (mode 0770)"},
+		{Place{Path: in("shared")}, Failed, in("shared") + " is world-writable (mode 0777): any user can replace its files"},
+		{Place{Path: in("group")}, Note, in("group") + " is group-writable (mode 0770)"},
 		{Place{Path: in("own/a/b"), Made: true}, OK, in("own/a/b")},
-		{Place{Path: in("shared/a"), Made: true}, Failed, in("shared") + " can be written by everybody (mode 0777), who can put something else in the place of its files"},
+		{Place{Path: in("shared/a"), Made: true}, Failed, in("shared") + " is world-writable (mode 0777): any user can replace its files"},
 		{Place{Path: in("none")}, Failed, "stat " + in("none") + ": no such file or directory"},
 		{Place{Path: in("none"), Optional: true}, Note, "stat " + in("none") + ": no such file or directory"},
 		{Place{Path: in("shared"), Alone: true}, OK, in("shared")},
@@ -98,7 +98,7 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 		var got []State
 		for _, f := range CheckLimits(tt.limits, tt.runs) {
 			got = append(got, f.State)
-			if whole := strings.Contains(f.Found, "ends the whole container"); whole != (tt.limits.Whole && f.Check == "memory") {
+			if whole := strings.Contains(f.Found, "kills the whole container"); whole != (tt.limits.Whole && f.Check == "memory") {
 				t.Errorf("%+v: %q", tt.limits, f.Found)
 			}
 			if (f.State != OK) != (f.Remedy != "") {
@@ -164,11 +164,11 @@ func TestCheckKind_ReadsTheSchema(t *testing.T) {
 		"only ansible is kept": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{
 			"spec": named, "status": object(map[string]apiextensionsv1.JSONSchemaProps{"ansible": keeping}),
 		})), nil},
-		"an empty spec": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object"}, "status": keeping})), []string{"names no field of the spec"}},
+		"an empty spec": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object"}, "status": keeping})), []string{"declares no field of the spec"}},
 		"any field is kept": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{
 			"spec": {Type: "object", Properties: named.Properties, XPreserveUnknownFields: &yes}, "status": keeping,
 		})), []string{"an object can set result, other than size"}},
-		"nothing": {ptr(object(nil)), []string{"names no field of the spec", "drops status.ansible"}},
+		"nothing": {ptr(object(nil)), []string{"declares no field of the spec", "drops status.ansible"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

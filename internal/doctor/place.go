@@ -73,13 +73,13 @@ func CheckPlace(p Place) Finding {
 	mode := info.Mode()
 	switch {
 	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
-		return fail("%s can be written by everybody (mode %#o), who can put something else in the place of its files", path, mode.Perm())
+		return fail("%s is world-writable (mode %#o): any user can replace its files", path, mode.Perm())
 	case disk.Bavail*uint64(disk.Bsize) < leastSpace:
 		f.State, f.Found = Note, fmt.Sprintf("%s has %d MiB left", path, disk.Bavail*uint64(disk.Bsize)>>20)
 	case mode.Perm()&0o020 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
-		f.State, f.Found = Note, fmt.Sprintf("%s can be written by its whole group (mode %#o)", path, mode.Perm())
+		f.State, f.Found = Note, fmt.Sprintf("%s is group-writable (mode %#o)", path, mode.Perm())
 	case disk.Flags&unix.ST_NOEXEC != 0:
-		f.Found += ", from which nothing can be executed (noexec): a role that does that fails"
+		f.Found += ", mounted noexec: a role that executes files in it fails"
 		f.Remedy = ""
 	default:
 		f.Remedy = ""
@@ -109,7 +109,7 @@ func CheckAccounts(path string) Finding {
 	case info.Mode().Perm()&0o022 != 0:
 		f.State = Failed
 		f.Found = fmt.Sprintf("%s can be written by more than its owner (mode %#o): a run can make itself root (CVE-2025-7195)", path, info.Mode().Perm())
-		f.Remedy = "take that away in the image: chmod 644 " + path
+		f.Remedy = "correct the mode in the image: chmod 644 " + path
 	}
 	return f
 }

@@ -57,7 +57,7 @@ func Replaceable(names []string) (found, remedy string) {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return "the schema keeps fields of the spec that it does not declare, and extra vars replace variables that the content sets itself: an object can set " + list,
-		"declare the fields of the spec, and take x-kubernetes-preserve-unknown-fields away from it"
+		"declare the fields of the spec, and remove x-kubernetes-preserve-unknown-fields from it"
 }
 
 // ReadSchemas reads the CustomResourceDefinitions in a directory. A version

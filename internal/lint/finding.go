@@ -89,21 +89,21 @@ const (
 // Rules returns all rules, by their IDs.
 func Rules() []Rule {
 	return []Rule{
-		{Watches, "watches.yaml is not right", "The operator does not start, or does not do what the line seems to say. \"rolewright validate\" finds the same."},
-		{Syntax, "Ansible cannot read a role or playbook", "Each run of the kind would fail. It is what ansible-playbook --syntax-check says."},
-		{NoDefinition, "a watched kind has no CRD in the project", "Without its CustomResourceDefinition the operator waits, and no object can be created. \"rolewright generate crd\" writes it. If the CRD comes from elsewhere, the finding is of no concern."},
+		{Watches, "watches.yaml is invalid", "The operator does not start, or does not do what the line seems to say. \"rolewright validate\" finds the same."},
+		{Syntax, "Ansible cannot read a role or playbook", "Each run of the kind would fail. The message is that of ansible-playbook --syntax-check."},
+		{NoDefinition, "a watched kind has no CRD in the project", "Without its CustomResourceDefinition the operator waits, and no object can be created. \"rolewright generate crd\" writes it. Ignore this finding if the CRD comes from elsewhere."},
 		{NoStatus, "a CRD has no status subresource", "The operator then writes no status: no Ready condition, no failed task. Add \"subresources: {status: {}}\" to the version, or say manageStatus: false in watches.yaml."},
-		{Stale, "a CRD is not what the role says", "The argument spec has changed, or the CRD was. A field that the CRD does not have is removed by the API server without a word, and the role gets its default. \"rolewright generate crd\" brings it up to date and keeps what is written by hand."},
-		{KeepsUnknown, "objects can replace variables of the role", "The schema keeps fields that it does not declare, and each field of a spec becomes an extra var, which wins over the role's own variables. Who may write an object can change them. Declare the fields, and take x-kubernetes-preserve-unknown-fields away."},
-		{Contradiction, "an argument spec contradicts the defaults", "What people read in the argument spec and in the CRD is not what they get: Ansible takes the value of defaults/main.yml, and refuses one that the argument spec does not allow."},
+		{Stale, "a CRD does not match the role", "The argument spec or the CRD was changed. The API server silently drops a field that the CRD does not have, and the role gets its default. \"rolewright generate crd\" brings the CRD up to date and keeps manual changes."},
+		{KeepsUnknown, "objects can replace variables of the role", "The schema keeps fields that it does not declare, and each field of a spec becomes an extra var, which wins over the role's own variables. Anyone who may write an object can change them. Declare the fields, and remove x-kubernetes-preserve-unknown-fields."},
+		{Contradiction, "an argument spec contradicts the defaults", "Users do not get what the argument spec and the CRD say: Ansible uses the value in defaults/main.yml, and fails if the argument spec does not allow it."},
 		{Undocumented, "a default has no argument spec", "The variable is not a field of the CRD, so no object can set it. Add an option to meta/argument_specs.yml, or begin its name with _ to say that it is the role's own."},
-		{NotInSchema, "an option is not in the CRD as it is in the argument spec", "What the schema cannot say is checked by Ansible only, when the object runs."},
-		{Unused, "nothing reads an option", "People set the field, and nothing happens: the name is in no task, template or default of the role. Use it, or remove it from the argument spec and from the CRD. Roles that run other roles are not looked at."},
+		{NotInSchema, "the CRD cannot say all that the argument spec says about an option", "Only Ansible checks what the schema cannot say, when the object runs."},
+		{Unused, "nothing reads an option", "People set the field, and nothing happens: the name is in no task, template or default of the role. Use it, or remove it from the argument spec and from the CRD. Roles that run other roles are not checked."},
 		{Reserved, "an option has a name that Ansible reserves", "A field of that name never becomes a variable, since it would change how Ansible works: the role gets its default. Give the option another name."},
 		{BadSample, "a sample is not valid", "The API server would refuse it, or remove the field. CEL rules are not checked here: \"rolewright test\" applies the samples to an API server."},
 		{Denied, "the operator lacks a permission", "The task would fail with \"forbidden\". \"rolewright generate rbac --output config/rbac/role.yaml\" writes what the tasks need."},
 		{NotKnown, "what a task requests is not known", "The kind is an expression, or it is a command, a chart or a module of your own. List what it needs in a comment (\"rolewright generate rbac --help\"), or record it."},
-		{NoJobURL, "runs as Jobs lack what they need", "A watch says executor: job, and the operator ends at its start without the flag --job-url, by which Pods of runs find it. \"rolewright generate manifests\" writes config/jobs and the flag. If a chart with jobs.enabled installs the operator, the finding is of no concern."},
+		{NoJobURL, "runs as Jobs lack what they need", "A watch says executor: job, but the flag --job-url is missing, by which Pods of runs reach the operator: without it, the operator exits at start. \"rolewright generate manifests\" writes config/jobs and the flag. Ignore this finding if a chart with jobs.enabled installs the operator."},
 		{NotRequired, "a collection is not in requirements.yml", "The image is built with the collections of requirements.yml: where this one is missing, Ansible does not find the module."},
 	}
 }

@@ -165,7 +165,7 @@ func rulesOfWork() []Rule {
 			AnsibleOperator: "the API proxy passes Impersonate-* on", Rolewright: "refuses such a request with 403",
 			Do: "grant the operator what the task needs, or give the task a kubeconfig of its own, which does not lead to the API proxy",
 		},
-		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is not right", Do: "rolewright validate"},
+		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is invalid", Do: "rolewright validate"},
 	}
 }
 
