@@ -58,8 +58,7 @@ func newReconcileCommand() *cobra.Command {
 		Short: "Ask for a run of objects now",
 		Long: `Ask for a run of each object, with the annotation rolewright.dev/reconcile-at. Its cause
 is "manual". It starts even if nothing has changed or the object has stalled, but not while
-the object is paused. With --wait, wait until the run has ended, as
-"rolewright wait" does.`,
+the object is paused. With --wait, wait until the run has ended, as "rolewright wait" does.`,
 		Example: `  rolewright reconcile memcached/sample --wait
   rolewright reconcile memcached --all -n default`,
 		RunE: func(cmd *cobra.Command, args []string) error {

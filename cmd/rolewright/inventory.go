@@ -20,8 +20,8 @@ func newInventoryCommand() *cobra.Command {
 		Long: `List what an object of a watched kind owns: the objects with its owner mark, of the
 kinds that its status records, each with the status that kstatus computes. If the watch
 has prune, it says for each whether a run that does not touch it removes it, or why
-not. It changes nothing. It reads the objects and the watches file, so run it
-in the operator's Pod or in its project.`,
+not. It changes nothing. It reads the objects and the watches file, so run it in the
+operator's Pod or in its project.`,
 		Example: `  rolewright inventory memcached/sample -n default
   rolewright inventory memcached/sample -o json`,
 		Args: oneArgument("give an object, such as memcached/sample"),

@@ -52,7 +52,7 @@ those of the runs that follow, until the command is interrupted.`,
 	}
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
-	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, or the beginning of it.")
+	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, or a unique prefix of it.")
 	completeFlag(cmd, "run", o.completeRunIDsOf)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Keep showing tasks while runs are in progress.")
 	return cmd

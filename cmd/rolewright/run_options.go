@@ -171,7 +171,7 @@ func bindAnsibleRunner(fs *pflag.FlagSet, path *string) {
 func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.reconcilePeriod, "reconcile-period", 10*time.Hour, "The time from a run of an object to its next one, unless its watch or annotation says otherwise; 0 for never.")
 	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "How many objects of one kind run at the same time, for kinds without a variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>.")
-	fs.IntVar(&o.maxRuns, "max-concurrent-runs", 0, "How many objects of all kinds run at the same time; 0 for four times the CPUs that the process may use, or as many as the kind that may run most.")
+	fs.IntVar(&o.maxRuns, "max-concurrent-runs", 0, "How many objects of all kinds run at the same time; 0 for four times the CPUs that the process may use, or the highest limit of a kind if that is more.")
 	// The number differs between machines; the documentation must not.
 	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
 	fs.DurationVar(&o.retryMin, "retry-min", time.Second, "The time until a failed run is retried. It doubles with each failure in a row.")

@@ -77,8 +77,8 @@ soon as they exist, with their observedGeneration if it has none.
         metadata: {name: memcached-sample}
         status: {replicas: 3, readyReplicas: 3, updatedReplicas: 3, availableReplicas: 3}
 
-The status of objects in given is set, too. Or play the scenarios in a test cluster that
-runs Pods, such as one of kind or kwokctl, with --current-cluster.`
+The status of objects in given is set, too. Or play the scenarios in a test cluster whose
+Pods become ready, such as one of kind or kwokctl, with --current-cluster.`
 
 func newTestCommand() *cobra.Command {
 	var o testOptions

@@ -40,8 +40,8 @@ func newTopCommand() *cobra.Command {
 		Short: "Show the CPU, memory and time that runs took, by kind, object or run",
 		Long: `Show the CPU, memory and time that the runs of the history took, most CPU first: by kind,
 by object, or for each run. CPU is that of Ansible and all processes that it started,
-MEMORY the highest use that was seen in a run. Runs in progress do not count. See "rolewright get runs --help" for how
-the operator is found.`,
+MEMORY the highest use that was seen in a run. Runs in progress do not count. See
+"rolewright get runs --help" for how the operator is found.`,
 		Example: `  rolewright top -A --operator-namespace operators
   rolewright top memcached -n default --by object --since 1h --server http://127.0.0.1:6791`,
 		Args: cobra.MaximumNArgs(1),

@@ -35,7 +35,8 @@ func newUICommand() *cobra.Command {
 command is interrupted, and print its address. The page reads with your rights: your
 token stays in this command, and does not reach the browser. The address contains a
 secret: anyone on this machine who has it can see what you can see, and with --ui-actions
-do to objects what you can do. See "rolewright get runs --help" for how the operator is found.`,
+do to objects what you can do. See "rolewright get runs --help" for how the operator is
+found.`,
 		Example: `  rolewright ui --operator-namespace operators -A
   rolewright ui --server http://127.0.0.1:6791 -n default --port 8080`,
 		Args: cobra.NoArgs,
@@ -206,9 +207,8 @@ func newReportCommand() *cobra.Command {
 		Use:   "report ID",
 		Short: "Print a run as one HTML document",
 		Long: `Print a run as one HTML document that stands alone: it has no script and loads nothing,
-so that it can be attached to a ticket or kept by a pipeline. The beginning of an ID is
-enough if no other run has it. See "rolewright get runs --help" for how the operator is
-found.`,
+so that it can be attached to a ticket or kept by a pipeline. A unique prefix of an ID is
+enough. See "rolewright get runs --help" for how the operator is found.`,
 		Example: `  rolewright report 8c51a3f0 --operator-namespace operators > run.html`,
 		Args:    oneArgument("give the ID of a run, as rolewright get runs shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
