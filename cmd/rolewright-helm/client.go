@@ -216,9 +216,9 @@ func (h *handler) withoutTaken(originals, targets kube.ResourceList) kube.Resour
 		}
 		left = append(left, info)
 	}
-	h.leave(taken, "Objects that leave the release are another one's since; they are left")
-	h.leave(unread, "Objects that leave the release cannot be read, and may be another one's since; they are left")
-	h.leave(found, "Objects that the failed upgrade may have found, and not made, are left")
+	h.leave(taken, "Objects that are no longer part of the release belong to another release by now; they are kept")
+	h.leave(unread, "Objects that are no longer part of the release cannot be read, and may belong to another release by now; they are kept")
+	h.leave(found, "Objects that may have existed before the failed upgrade are kept")
 	return left
 }
 

@@ -90,7 +90,7 @@ func (h *handler) act(ctx context.Context) (result, error) {
 	}
 	if unnamed {
 		return result{}, h.fail(releaseFailed, "InstallError",
-			refusef("the name %q is none of a release: Helm allows 53 characters, lower-case letters, digits, - and .; make an object with another name", h.name()))
+			refusef("the name %q is not a valid release name: Helm allows 53 characters, lower-case letters, digits, - and .; make an object with another name", h.name()))
 	}
 	if err := h.connect(); err != nil {
 		return result{}, err

@@ -200,11 +200,11 @@ func TestReconcile_TakenByOthers(t *testing.T) {
 		is.SetAnnotations(map[string]string{annotationName: "other", annotationNamespace: "ns"})
 	})
 	theirs := c.get(configMaps + "it").DeepCopy()
-	if _, text, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "ConfigMap ns/it: it is of the release ns/other now") {
+	if _, text, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "ConfigMap ns/it: it belongs to the release ns/other now") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	c.write(template, strings.SplitAfter(chartOfTwo, "---\n")[1])
-	if _, text, err := c.run("reconcile"); err != nil || !strings.Contains(text, "ReleaseUpgraded") || !strings.Contains(text, "they are left: ConfigMap ns/it") {
+	if _, text, err := c.run("reconcile"); err != nil || !strings.Contains(text, "ReleaseUpgraded") || !strings.Contains(text, "they are kept: ConfigMap ns/it") {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if is := c.get(configMaps + "it"); is == nil || !reflect.DeepEqual(is.Object, theirs.Object) {

@@ -130,7 +130,7 @@ func (h *handler) correct(info *resource.Info) (*correction, error) {
 		return nil, err
 	}
 	if other := h.otherRelease(live); other != "" && !h.in.settings.TakeOwnership {
-		return nil, fmt.Errorf("it is of the release %s now; take it out of one of the two charts, or set takeOwnership in the watch", other)
+		return nil, fmt.Errorf("it belongs to the release %s now; remove it from one of the two charts, or set takeOwnership in the watch", other)
 	}
 	patch, kind, err := patchTo(info, live)
 	if err != nil {

@@ -183,7 +183,7 @@ func TestRender_Refusals(t *testing.T) {
 			v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"$ref": "http://127.0.0.1:1/a.json"}`)}, false,
 			"values.schema.json of the chart refers to a schema that cannot be loaded",
 		},
-		"schema": {v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"required": ["a"]}`)}, true, "the spec is not as values.schema.json of the chart wants it"},
+		"schema": {v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"required": ["a"]}`)}, true, "the spec does not match values.schema.json of the chart"},
 	} {
 		h := &handler{in: &input{}, config: action.NewConfiguration(), chart: &tt.chart, values: map[string]any{}}
 		h.config.Capabilities = common.DefaultCapabilities

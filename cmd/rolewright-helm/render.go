@@ -87,7 +87,7 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 			// No refusal: the schema may be available the next time.
 			return rendered{}, fmt.Errorf("values.schema.json of the chart refers to a schema that cannot be loaded: %w", err)
 		}
-		return rendered{}, refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
+		return rendered{}, refusef("the spec does not match values.schema.json of the chart: %w", err)
 	}
 	render := engine.New(h.rest).RenderWithContext
 	if option := h.in.settings.DryRunOption; option == "client" {
@@ -172,7 +172,7 @@ func (h *handler) compare(is *release.Release, wanted string) error {
 func (h *handler) sayNonDeterministic() {
 	if h.nonDeterministic != "" {
 		h.reports.event("Warning", "NonDeterministicChart",
-			"The chart makes other objects of the same values (random, the time, what it looks up), and they are left: "+h.nonDeterministic)
+			"The chart renders different objects from the same values (random values, the time, lookups), and they are left unchanged: "+h.nonDeterministic)
 	}
 }
 

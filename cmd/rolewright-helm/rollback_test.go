@@ -118,7 +118,7 @@ func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
 		return http.StatusServiceUnavailable
 	}
 	_, text, err := c.run("reconcile")
-	if err != nil || read == 0 || c.get(roles+"it") == nil || !strings.Contains(text, "cannot be read, and may be another one's since; they are left: ClusterRole it: ") {
+	if err != nil || read == 0 || c.get(roles+"it") == nil || !strings.Contains(text, "cannot be read, and may belong to another release by now; they are kept: ClusterRole it: ") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -265,7 +265,7 @@ func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
 		return false, false, fmt.Errorf("%s: %w", describe(info), cause(err))
 	}
 	if of := h.otherObject(live); of != "" {
-		return false, true, foreign{fmt.Errorf("the release %s is that of %s, which owns %s; make an object with another name", h.name(), of, describe(info))}
+		return false, true, foreign{fmt.Errorf("the release %s belongs to %s, which owns %s; make an object with another name", h.name(), of, describe(info))}
 	}
 	return h.carriesMarks(live), true, nil
 }
@@ -290,7 +290,7 @@ func (h *handler) own(history []*release.Release, of ...*release.Release) error 
 	}
 	for _, rel := range history {
 		if kind := rel.Labels[labelKind]; kind != "" && kind != h.kind() {
-			return foreign{fmt.Errorf("the release %s is that of an object of another kind; make an object with another name, or delete the Secrets sh.helm.release.v1.%s.v* if that one is gone", h.name(), h.name())}
+			return foreign{fmt.Errorf("the release %s belongs to an object of another kind; make an object with another name, or delete the Secrets sh.helm.release.v1.%s.v* if that one is gone", h.name(), h.name())}
 		}
 	}
 	for _, rel := range of {

@@ -126,7 +126,7 @@ func (h *handler) ofChart() bool {
 	if err != nil || chart.Name() == h.chartName {
 		return true
 	}
-	note("the release %s is of the chart %s and stays: it is not this object's", h.name(), h.chartName)
+	note("the release %s of the chart %s is kept: it does not belong to this object", h.name(), h.chartName)
 	return false
 }
 

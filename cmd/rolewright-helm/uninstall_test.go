@@ -349,7 +349,7 @@ func TestRelease_OfAnotherKind(t *testing.T) {
 		c.change(tt.at, tt.change)
 		c.after(chartOfTwo, "n", common.StatusPendingUpgrade)
 		before := maps.Clone(c.objects)
-		if _, _, err := c.run("reconcile"); err == nil || strings.Contains(err.Error(), "the release it is that of Samovar.demo.example.com it, which owns "+tt.owns) != (tt.owns != "") {
+		if _, _, err := c.run("reconcile"); err == nil || strings.Contains(err.Error(), "the release it belongs to Samovar.demo.example.com it, which owns "+tt.owns) != (tt.owns != "") {
 			t.Error(err)
 		}
 		_, text, err := c.run("finalize")
@@ -394,7 +394,7 @@ func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
 		is.SetKind("Samovar")
 	})
 	before := maps.Clone(c.objects)
-	if _, _, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "the release it is that of an object of another kind") {
+	if _, _, err := c.run("reconcile"); err == nil || !strings.Contains(err.Error(), "the release it belongs to an object of another kind") {
 		t.Error(err)
 	}
 	if _, text, err := c.run("finalize"); err != nil || !strings.Contains(text, "UnverifiedRelease") || !reflect.DeepEqual(c.objects, before) {

@@ -258,7 +258,7 @@ func TestChart_BadInput(t *testing.T) {
 		stalled bool
 		message string
 	}{
-		"schema": {map[string]any{"size": int64(-1)}, true, "the spec is not as values.schema.json of the chart wants it"},
+		"schema": {map[string]any{"size": int64(-1)}, true, "the spec does not match values.schema.json of the chart"},
 		"broken": {map[string]any{"broken": true}, false, "it is broken"},
 		"taken":  {nil, false, `ConfigMap "taken" in namespace`},
 		"clash":  {nil, false, `duplicate release name: found existing release with name "clash" for chart "other"`},
