@@ -126,7 +126,7 @@ func TestOperatorPage_Refuses(t *testing.T) {
 		"no token":              {"", func(r *http.Request) { r.Header.Del("Authorization") }, 401, "through a proxy that logs you in"},
 		"no token for a script": {"page.js", func(r *http.Request) { r.Header.Del("Authorization") }, 401, "logged in"},
 		"a password":            {"", header("Authorization", "Basic eDp5"), 401, "logged in"},
-		"another host":          {"", func(r *http.Request) { r.Host = "evil.example"; r.Header.Del("Authorization") }, 421, "another host"},
+		"another host":          {"", func(r *http.Request) { r.Host = "evil.example"; r.Header.Del("Authorization") }, 421, "does not serve the host name"},
 		"a link":                {"", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"), 200, "shop"},
 		"a frame":               {"", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"), 403, "Another site"},
 		"a script":              {"", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"), 403, "Another site"},

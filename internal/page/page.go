@@ -132,17 +132,17 @@ func Guard(o Options, next http.Handler) http.Handler {
 		}
 		if !slices.Contains(o.Hosts, r.Host) {
 			// The name of another site may have been pointed at this server (DNS rebinding).
-			http.Error(w, "This address leads to another host than it says.", http.StatusMisdirectedRequest)
+			http.Error(w, "This server does not serve the host name of this address.", http.StatusMisdirectedRequest)
 			return
 		}
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 		link := o.Links && reads && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 		if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" && !link {
-			http.Error(w, "Another site has asked for this page. Open it by its address.", http.StatusForbidden)
+			http.Error(w, "Another site has requested this page. Open its address directly.", http.StatusForbidden)
 			return
 		}
 		if o.Act != nil && !reads && !sameOrigin(r) {
-			http.Error(w, "No page of this server has sent this form. Open the page by its address, and use its buttons.", http.StatusForbidden)
+			http.Error(w, "This form was not sent from a page of this server. Open the address of the page directly, and use its buttons.", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

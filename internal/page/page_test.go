@@ -79,7 +79,7 @@ func TestPage_Shows(t *testing.T) {
 		paths[5]:          {"no answer", "web : Create the Service"},
 		paths[6]:          {"1 gone Web.g in shop deleted deleted"},
 		"run?id=now-run":  {"in progress", "Nothing so far"},
-		"?q=ANSWER":       {"No object is like that"},
+		"?q=ANSWER":       {"No object matches"},
 		"?q=blog&state=3": {"1 object,", "blog"},
 	} {
 		for _, want := range wants {

@@ -112,7 +112,7 @@ if (live) {
       writeRows.append(row(sign(w.result), plain(w.resource + " " + (name ?? "") + (w.dryRun ? " (dry run)" : "")), plain((w.fields ?? []).join(", ")), ""));
     },
     "run-ended": () => reload(),
-    "run-left": () => { live.textContent = "The run goes on, and this replica of the operator does not follow it any more. Look at another one."; },
+    "run-left": () => { live.textContent = "The run continues, but this replica of the operator no longer follows it. Open the page of another replica."; },
   });
 }
 
@@ -122,7 +122,7 @@ if (changes) {
   const say = (text) => {
     status.textContent = text;
     if (text || !runs.size) return;
-    const a = make("a", `${runs.size} runs have begun, ended or gone to another replica. Show them.`);
+    const a = make("a", `${runs.size} runs have started, ended or moved to another replica. Show them.`);
     a.href = location.href;
     status.append(a);
   };
