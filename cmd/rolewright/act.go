@@ -45,7 +45,7 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do act.Action) (*
 		fmt.Fprintln(cmd.OutOrStdout(), name+" "+said)
 	}
 	if len(changed) > 0 && !ran {
-		fmt.Fprintf(cmd.ErrOrStderr(), "No run is recorded of what was annotated: is there an operator that watches %s?\n", c.resource.GroupResource())
+		fmt.Fprintf(cmd.ErrOrStderr(), "No run is recorded after the annotation: is an operator running that watches %s?\n", c.resource.GroupResource())
 	}
 	return c, changed, errors.Join(failed...)
 }
@@ -131,7 +131,7 @@ With manageStatus: false the status does not record the run in progress. Give it
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run = runID(run)
 			if run != "" && uuid.Validate(run) != nil {
-				return usage(fmt.Errorf("--run %q is not the whole ID of a run: \"rolewright get runs -o name\" shows it", run))
+				return usage(fmt.Errorf("--run %q is not a complete run ID: \"rolewright get runs -o name\" prints complete IDs", run))
 			}
 			_, objects, err := o.act(cmd, args, act.Cancel(run))
 			if err == nil && len(objects) == 0 {

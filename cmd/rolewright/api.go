@@ -63,12 +63,12 @@ func (o *historyOptions) validateHistory() (problems []error) {
 func (o *historyOptions) validateUI() (problems []error) {
 	if !o.ui {
 		if len(o.uiHosts) > 0 || o.uiActions {
-			problems = append(problems, errors.New("--ui-hosts and --ui-actions are about the page of --ui: give it, too, or leave them out"))
+			problems = append(problems, errors.New("--ui-hosts and --ui-actions need --ui: add it, or remove them"))
 		}
 		return problems
 	}
 	if o.apiPort == 0 {
-		problems = append(problems, errors.New("--ui serves its page on the port of --api-port: give it, too"))
+		problems = append(problems, errors.New("--ui needs --api-port, the port that serves its page"))
 	}
 	if len(o.uiHosts) == 0 {
 		problems = append(problems, errors.New("--ui needs --ui-hosts, the hosts by which browsers reach the page, such as runs.example.com: it refuses all others"))

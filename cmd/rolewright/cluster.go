@@ -48,11 +48,11 @@ func findCluster(lookupEnv func(string) (string, bool)) (cluster, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return cluster{}, fmt.Errorf("no cluster is known: KUBECONFIG is not set, this is not a Pod, and %w; set KUBECONFIG to a kubeconfig file", err)
+		return cluster{}, fmt.Errorf("no cluster is configured: KUBECONFIG is not set, this is not a Pod, and %w; set KUBECONFIG to a kubeconfig file", err)
 	}
 	file := filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
 	return loadKubeconfig([]string{file}, file,
-		"set KUBECONFIG to a kubeconfig file: there is none set, and this is not a Pod")
+		"set KUBECONFIG to a kubeconfig file: it is not set, and this is not a Pod")
 }
 
 // loadKubeconfig merges the files that exist, as kubectl does. At least one must exist.
@@ -158,9 +158,9 @@ func certainFailure(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "the server refuses these credentials: renew them"
 	case apierrors.IsForbidden(err):
-		return "the server knows this user, but does not let it ask for /version"
+		return "the server knows this user, but does not allow it to get /version"
 	case errors.As(err, &unverified), errors.As(err, &unknownCA):
-		return "the server's certificate is not of the authority that the configuration names: check certificate-authority-data and the address"
+		return "the server's certificate is not signed by the configured CA: check certificate-authority-data and the server's address"
 	}
 	return ""
 }
@@ -183,7 +183,7 @@ func (o *devOptions) localCluster() (cluster, error) {
 		return cluster{}, unreachable(fmt.Errorf("%w; or start one: %s", err, startCluster))
 	}
 	if !o.remote && !onThisMachine(found.config.Host) {
-		return cluster{}, usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
+		return cluster{}, usage(fmt.Errorf("%s is not on this machine: to use it anyway, set --allow-remote", found))
 	}
 	return found, nil
 }

@@ -129,7 +129,7 @@ func TestWaitForServer_TriesAgainWhatMayPass(t *testing.T) {
 		{"starts", []int{503, 500, 200}, 3, ""},
 		{"never starts", []int{503}, 3, "no answer in 3 tries"},
 		{"wrong credentials", []int{401}, 1, "renew them"},
-		{"no permission", []int{403}, 1, "does not let it ask"},
+		{"no permission", []int{403}, 1, "does not allow it to get"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

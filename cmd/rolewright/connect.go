@@ -145,7 +145,7 @@ func (o *readerOptions) credentials(ctx context.Context, config *rest.Config, cl
 	c.Host, c.TLSClientConfig, c.Timeout, c.Proxy = "", rest.TLSClientConfig{}, 0, nil
 	if o.serviceAccount == "" {
 		if c.BearerToken == "" && c.BearerTokenFile == "" && c.ExecProvider == nil && c.AuthProvider == nil {
-			return nil, usage(errors.New(`the kubeconfig has no token, with which the operator could know you: give --service-account NAMESPACE/NAME, of one that may get the objects and of which you may make tokens. To make one, with RESOURCE.GROUP as in memcacheds.cache.example.com:
+			return nil, usage(errors.New(`the kubeconfig has no token that authenticates you to the operator: set --service-account NAMESPACE/NAME to a service account that may get the objects and for which you may create tokens. To create one, with RESOURCE.GROUP as in memcacheds.cache.example.com:
   kubectl create serviceaccount runs-reader -n default
   kubectl create clusterrole runs-reader --verb=get --resource=RESOURCE.GROUP
   kubectl create clusterrolebinding runs-reader --clusterrole=runs-reader --serviceaccount=default:runs-reader
@@ -213,7 +213,7 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 // user gives: the Pods get the user's token, and anyone who may create a Pod can give it such a port.
 func operatorPods(ctx context.Context, client kubernetes.Interface, namespace, name string, several bool) (found []corev1.Pod, err error) {
 	if namespace == "" {
-		return nil, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
+		return nil, usage(errors.New("set --operator-namespace to the namespace of the operator's Pods, which get your token"))
 	}
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	if err != nil {
@@ -231,9 +231,9 @@ func operatorPods(ctx context.Context, client kubernetes.Interface, namespace, n
 	}
 	switch there := strings.Join(names, ", "); {
 	case len(pods.Items) == 0:
-		return nil, unreachable(fmt.Errorf("no Pod runs in namespace %s: is that the operator's, and is the operator there?", namespace))
+		return nil, unreachable(fmt.Errorf("no Pod is running in namespace %s: is this the operator's namespace, and is the operator running?", namespace))
 	case len(names) == 0:
-		return nil, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
+		return nil, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: start the operator with --api-port, and add the port to its container", namespace, apiPortName))
 	case len(found) > 1 && !(several && areReplicas(found)):
 		return nil, usage(fmt.Errorf("there are several Pods of operators in namespace %s: %s; name one with --operator-pod", namespace, there))
 	case len(found) == 0:
@@ -298,7 +298,7 @@ func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return nil, unreachable(fmt.Errorf("ask the operator: %w; is %s the --api-port of an operator that runs?", err, r.base))
+		return nil, unreachable(fmt.Errorf("ask the operator: %w; is %s the --api-port of a running operator?", err, r.base))
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil

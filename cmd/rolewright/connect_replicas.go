@@ -55,7 +55,7 @@ func (r *reader) runAt(ctx context.Context, id string) (answer api.Run, at *read
 	}
 	switch {
 	case len(others) > 0:
-		return api.Run{}, nil, usage(fmt.Errorf("run %.40q: several IDs begin so; give more of it: %s, %s", id, answer.Run.ID, strings.Join(others, ", ")))
+		return api.Run{}, nil, usage(fmt.Errorf("run %.40q: several IDs start with this, give more characters: %s, %s", id, answer.Run.ID, strings.Join(others, ", ")))
 	case at != nil:
 		return answer, at, nil
 	}
@@ -82,7 +82,7 @@ func answers[T any](ctx context.Context, r *reader, path string, query url.Value
 	case alone && len(leading) == 1: // the others stand by
 		return leading, nil
 	case alone:
-		return nil, usage(errors.New("several Pods make runs and do not share the objects: name that of your operator with --operator-pod"))
+		return nil, usage(errors.New("several Pods start runs and do not share the objects: name your operator's Pod with --operator-pod"))
 	case failed != nil:
 		return nil, failed
 	case len(leading) > 0:

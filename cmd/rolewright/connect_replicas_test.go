@@ -107,7 +107,7 @@ func TestReader_FindsTheReplicaOfARun(t *testing.T) {
 		t.Errorf("%+v of %v, %v", answer, at, err)
 	}
 	r.others = append(r.others, replicaOf(t, "c", true, shards, "s", "st1", "su", "r"), replicaOf(t, "d", true, shards, "st2"))
-	for id, want := range map[string]string{"st": `run "st": several IDs begin so; give more of it: st1, st2`, "su": "", "s": "", "st1": ""} {
+	for id, want := range map[string]string{"st": `run "st": several IDs start with this, give more characters: st1, st2`, "su": "", "s": "", "st1": ""} {
 		if answer, err := r.run(t.Context(), id); (err != nil || answer.Run.ID != id) && (err == nil || err.Error() != want) {
 			t.Errorf("%s: %q, %v, want %q", id, answer.Run.ID, err, want)
 		}

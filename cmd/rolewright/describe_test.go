@@ -127,7 +127,7 @@ func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 		var out bytes.Buffer
 		d := &dev{console: console.New(&out, false, time.Now)}
 		d.announce([]watches.Watch{{Webhooks: watches.Webhooks{Validate: []watches.Validation{v}}}})
-		says(t, out.String(), `play them with "rolewright test"`, asks)
+		says(t, out.String(), `test them with "rolewright test"`, asks)
 	}
 }
 

@@ -242,7 +242,7 @@ func (d *dev) once(ctx context.Context) error {
 	}
 	d.watched, d.copy = watched, nil
 	if d.copy, err = d.copied(ctx); err != nil && ctx.Err() == nil {
-		d.console.Problem(fmt.Errorf("runs are made of the files as they are, also of broken ones: %w", err))
+		d.console.Problem(fmt.Errorf("runs use the files as they are, even while they are broken: %w", err))
 	}
 	d.opts.copied = d.copy
 	defer func() { d.copy.Close() }()
@@ -283,7 +283,7 @@ func (d *dev) announce(watched []watches.Watch) {
 		d.console.Say("%s is watched", w.GVK.Kind)
 	}
 	if admission.NeedServer(watched) {
-		d.console.Say("commands and conversions of webhooks: are not asked by this API server, which does not reach dev: play them with \"rolewright test\"")
+		d.console.Say("commands and conversions of webhooks are not called, since the API server cannot reach dev: test them with \"rolewright test\"")
 	}
 }
 

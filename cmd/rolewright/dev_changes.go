@@ -27,10 +27,10 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		case same(p, d.opts.watchesFile):
 			_, err := d.opts.loadWatches(logr.Discard())
 			if err != nil {
-				d.console.Problem(fmt.Errorf("%w; the one before goes on", err))
+				d.console.Problem(fmt.Errorf("%w; the previous watches file stays in use", err))
 				continue
 			}
-			d.console.Say("%s has changed: the operator starts again", p)
+			d.console.Say("%s has changed: the operator restarts", p)
 			again = true
 		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
 			manifests = append(manifests, p)
@@ -94,7 +94,7 @@ func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) er
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the state before it stays in use until it is fixed", err)
+		return fmt.Errorf("%w; the previous state stays in use until this is fixed", err)
 	}
 	d.console.Say("changed: %s", strings.Join(changed, ", "))
 	before := d.copy

@@ -112,7 +112,7 @@ func (t *takeOver) hold(ctx context.Context, patience time.Duration, lost func()
 // await waits until the Lease is held, and keeps asking for it in the meantime.
 func (t *takeOver) await(ctx context.Context, led <-chan struct{}, holder string, patience time.Duration, say func(string, ...any)) error {
 	if holder != "" {
-		say("waiting for %s to leave the Lease %s: runs in progress there may end", holder, t.place)
+		say("waiting for %s to give up the Lease %s: its runs in progress may end first", holder, t.place)
 	}
 	again := time.NewTicker(yieldLength / 3)
 	defer again.Stop()
@@ -126,8 +126,8 @@ func (t *takeOver) await(ctx context.Context, led <-chan struct{}, holder string
 			return ctx.Err()
 		case <-over.C:
 			namespace, _, _ := strings.Cut(t.place, "/")
-			return coded(fmt.Errorf("the Lease %s is still held by %s after %s: a run goes on there, its clock differs, or it is not an operator "+
-				"that leaves its Lease when it is asked to (ansible-operator does not); wait longer with --take-over-timeout, stop it with "+
+			return coded(fmt.Errorf("the Lease %s is still held by %s after %s: a run is still in progress there, its clock differs, or it is not an operator "+
+				"that gives up its Lease on request (ansible-operator does not); wait longer with --take-over-timeout, stop it with "+
 				"\"kubectl -n %s scale deployment NAME --replicas=0\", or work in another namespace with WATCH_NAMESPACE",
 				t.place, t.lease.lastHolder(), patience, namespace), exitTimeout)
 		case <-again.C:
@@ -146,7 +146,7 @@ func (t *takeOver) ask(ctx context.Context) (holder string, err error) {
 		}
 		now := time.Now()
 		if other, err := readYield(is.Annotations, now); err == nil && other.live(now) && other.to != t.lease.Identity() {
-			return yield{}, fmt.Errorf("it is left to %s until %s already", other.to, other.until)
+			return yield{}, fmt.Errorf("it is already reserved for %s until %s", other.to, other.until)
 		}
 		return yield{to: t.lease.Identity(), until: now.Add(yieldLength)}, nil
 	})
@@ -154,7 +154,7 @@ func (t *takeOver) ask(ctx context.Context) (holder string, err error) {
 		return "", usage(fmt.Errorf("the Lease %s does not exist: is the operator deployed, with --leader-elect? See kubectl get leases -A", t.place))
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask for the Lease %s: %w", t.place, err)
+		return "", fmt.Errorf("request the Lease %s: %w", t.place, err)
 	}
 	return holder, nil
 }
@@ -238,7 +238,7 @@ func deployedLease() (string, error) {
 		}
 	}
 	if namespace == "" || name == "" {
-		return "", fmt.Errorf("%s and %s do not say both the namespace and --leader-election-id", defaultManifest, managerManifest)
+		return "", fmt.Errorf("%s and %s do not set both the namespace and --leader-election-id", defaultManifest, managerManifest)
 	}
 	return namespace + "/" + name, nil
 }

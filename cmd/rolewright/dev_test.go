@@ -33,7 +33,7 @@ func TestDev_TakesWhatWatchesName(t *testing.T) {
 		"site.conf":     "changed: site.conf",
 		"roles/a/x.yml": "changed: roles/a/x.yml",
 		"README.md":     "",
-		"watches.yaml":  "watches.yaml has changed: the operator starts again",
+		"watches.yaml":  "watches.yaml has changed: the operator restarts",
 	} {
 		var out strings.Builder
 		d := &dev{opts: &devOptions{}, console: console.New(&out, false, time.Now)}

@@ -98,7 +98,7 @@ func printDiff(out io.Writer, d runsDiff) error {
 		return err
 	}
 	if d.None() {
-		fmt.Fprintln(out, "they differ in nothing else")
+		fmt.Fprintln(out, "no other differences")
 	}
 	return nil
 }

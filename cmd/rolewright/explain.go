@@ -211,7 +211,7 @@ func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name st
 	err = a.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
 		obj.SetNamespace(key.Namespace)
-		return obj, coded(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", gvk.Kind, strings.TrimPrefix(key.String(), "/")), exitNothing)
+		return obj, coded(fmt.Errorf("there is no %s %s: create it, or set its namespace with --namespace", gvk.Kind, strings.TrimPrefix(key.String(), "/")), exitNothing)
 	}
 	if err != nil {
 		return nil, unreachable(err)
@@ -231,7 +231,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	case place.Replica != "":
 		line("replica", "%s, which holds the shard %s", place.Replica, place.Shard)
 	case place.Shard != "":
-		line("replica", "none holds the shard %s at the moment, or it is not known which", place.Shard)
+		line("replica", "no replica holds the shard %s at the moment, or the holder is not known", place.Shard)
 	}
 	line("queue", "%s", place)
 	for _, held := range e.Held {
@@ -283,7 +283,7 @@ func explainNext(line func(what, format string, args ...any), e controller.Expla
 	case e.Cause != "":
 		line("next run", "%s, but is held", e.Cause)
 	case len(e.Held) == 0:
-		line("next run", "by a change only")
+		line("next run", "only after a change")
 	}
 	if e.Firing != nil {
 		line("schedule", "fires in %s (%s)", age(*e.Firing, now), e.Firing.UTC().Format(time.RFC3339))

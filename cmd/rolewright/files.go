@@ -54,7 +54,7 @@ func (o *filesOptions) write(files []scaffold.File, notes []string, next string)
 		if err := o.print(ofDiffering(different), notes); err != nil {
 			return err
 		}
-		return usage(fmt.Errorf("%s, and %s: %s\nnothing was written; --force writes over what is there",
+		return usage(fmt.Errorf("%s, and %s: %s\nnothing was written; use --force to overwrite",
 			counted(len(different), "file exists", "files exist"), differ(len(different)), strings.Join(pathsOf(different), ", ")))
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func (o *filesOptions) write(files []scaffold.File, notes []string, next string)
 		return err
 	}
 	if same {
-		fmt.Fprintln(o.stderr, "nothing to do: all files are as they would be written")
+		fmt.Fprintln(o.stderr, "nothing to do: all files are up to date")
 	} else if next != "" {
 		fmt.Fprintln(o.stderr, next)
 	}

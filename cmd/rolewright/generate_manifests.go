@@ -120,7 +120,7 @@ func isOwnBundle(dockerfile []byte) error {
 	mark, _, _ := bytes.Cut(dockerfile, []byte("\n"))
 	is, err := os.ReadFile(bundleDockerfile)
 	if err == nil && !bytes.HasPrefix(is, mark) {
-		return fmt.Errorf("%s: its first line is not %q: this command has not made it; move it and bundle/ away, and take over what you have written there", bundleDockerfile, mark)
+		return fmt.Errorf("%s: its first line is not %q: this command did not write it; move it and bundle/ away, and copy back what you wrote there", bundleDockerfile, mark)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -215,7 +215,7 @@ func projectVersion(given string) (string, error) {
 // checkChartOutput refuses a directory with a chart that people write: config/chart, and a chart with another name.
 func checkChartOutput(dir string, made []byte) error {
 	if same(dir, chartSources) {
-		return fmt.Errorf("--output %s: this is what is written by hand; give another directory", dir)
+		return fmt.Errorf("--output %s: this directory has files written by hand; choose another one", dir)
 	}
 	there, err := os.ReadFile(filepath.Join(dir, "Chart.yaml"))
 	if err != nil {
@@ -228,7 +228,7 @@ func checkChartOutput(dir string, made []byte) error {
 		return err
 	}
 	if yaml.Unmarshal(there, &was) != nil || was.Name != is.Name {
-		return fmt.Errorf("--output %s: its chart is %q, and not %q, which is made: remove it, or give another directory", dir, was.Name, is.Name)
+		return fmt.Errorf("--output %s: it has the chart %q, and this command writes the chart %q: remove the directory, or choose another one", dir, was.Name, is.Name)
 	}
 	return nil
 }

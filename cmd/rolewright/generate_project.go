@@ -115,7 +115,7 @@ func (o *filesOptions) restore(files []scaffold.File, notes []string) error {
 	if err := o.print(all, notes); err != nil {
 		return err
 	}
-	return fmt.Errorf("kept: %s, with another text than would be written: %s\n--force writes over what is there; to have one written again, remove it",
+	return fmt.Errorf("kept: %s with different content: %s\nuse --force to overwrite; to have a single file written again, remove it",
 		counted(len(kept), "file", "files"), strings.Join(pathsOf(kept), ", "))
 }
 

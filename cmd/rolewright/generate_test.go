@@ -159,7 +159,7 @@ func TestGenerateRBAC_AsksTheClusterForKindsItDoesNotKnow(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", "nowhere")
 	stdout, stderr, err = generateRBAC(t, filepath.Dir(watchesFile), "--allow-unknown")
-	if err != nil || !strings.Contains(stderr, "the cluster was not asked for kinds: read kubeconfig (KUBECONFIG=nowhere)") || !strings.Contains(stderr, "not known: watches.yaml:1: what the resource of the watched kind") {
+	if err != nil || !strings.Contains(stderr, "the cluster was not asked for kinds: read kubeconfig (KUBECONFIG=nowhere)") || !strings.Contains(stderr, "not known: watches.yaml:1: the resource name of the watched kind") {
 		t.Errorf("without a cluster: %v\n%s%s", err, stdout, stderr)
 	}
 }

@@ -94,7 +94,7 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 		if r, ok := find(gvk.GroupVersion().String(), gvk.Kind); ok {
 			return r.Name, nil
 		}
-		return "", fmt.Errorf("what the resource of %s is called is not known: put its CustomResourceDefinition into --crd-dir, or install it", gvk)
+		return "", fmt.Errorf("the resource name of %s is not known: put its CustomResourceDefinition into --crd-dir, or install it", gvk)
 	}
 	objects, err := admission.Policies(watched, o.namespaces, namer)
 	if err != nil {

@@ -124,7 +124,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 // noteHistory says what is missing from the history of a replica.
 func noteHistory(stderr io.Writer, is api.ListMeta) {
 	if !is.Leads {
-		fmt.Fprintln(stderr, "This replica makes no runs: another one has the history of those of now. Name its Pod with --operator-pod.")
+		fmt.Fprintln(stderr, "This replica makes no runs: another one has the history of current runs. Name its Pod with --operator-pod.")
 	}
 	noteShards(stderr, "history", is.Shards)
 }

@@ -111,7 +111,7 @@ func noteShards(stderr io.Writer, what string, is *api.Shards) {
 	switch {
 	case is == nil:
 	case is.Replica == "":
-		fmt.Fprintf(stderr, "The %s is put together of those of the replicas, which share the objects.\n", what)
+		fmt.Fprintf(stderr, "This is the combined %s of all replicas, which share the objects.\n", what)
 	default:
 		fmt.Fprintf(stderr, "This is the %s of the replica %s, which holds %d of %d shards: each replica has its own.\n",
 			what, plaintext.OneLine(is.Replica), is.Held(), len(is.Holders))

@@ -81,7 +81,7 @@ func (o *filesOptions) initProject(domain, name, plugins string, given func(flag
 		}
 		name = strings.ToLower(filepath.Base(dir))
 		if len(validation.IsDNS1123Label(name)) > 0 {
-			return usage(fmt.Errorf("the operator cannot have the name of this directory, %q: lower-case letters, digits and - expected; name it with --name", name))
+			return usage(fmt.Errorf("the name of this directory, %q, is not valid for an operator: lower-case letters, digits and - expected; set another one with --name", name))
 		}
 	}
 	if isProject && there.Charts() && !given("plugins") {
@@ -97,11 +97,11 @@ func (o *filesOptions) initProject(domain, name, plugins string, given func(flag
 	}
 	switch {
 	case isProject && (there.Domain != domain || there.Name != name) && (!o.force || len(there.Resources) > 0):
-		return usage(fmt.Errorf("PROJECT is of %q in the domain %q: it is a project already; \"rolewright create api\" adds a kind", there.Name, there.Domain))
+		return usage(fmt.Errorf("this is already a project: PROJECT has the name %q and the domain %q; \"rolewright create api\" adds a kind", there.Name, there.Domain))
 	case len(there.Resources) > 0 && !exists("Makefile") && !exists("Dockerfile"):
 		return o.completeProject(p)
 	case len(there.Resources) > 0:
-		fmt.Fprintln(o.stderr, "it is a project already, with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
+		fmt.Fprintln(o.stderr, "this is already a project with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
 		return o.print(nil, nil)
 	}
 	files, err := p.Files()

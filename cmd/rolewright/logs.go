@@ -89,7 +89,7 @@ func (l *tasksLog) show(ctx context.Context, id string) error {
 			return !l.left
 		})
 		if l.left {
-			return unreachable(fmt.Errorf("run %.8s goes on, and its replica does not follow it any more, as where another one takes its shard: ask all replicas for it in some seconds, with -f --run %.8s and without --operator-pod", l.run, l.run))
+			return unreachable(fmt.Errorf("run %.8s continues, but its replica no longer follows it, for example because another replica has taken its shard: in a few seconds, ask all replicas with -f --run %.8s and without --operator-pod", l.run, l.run))
 		}
 		if !errors.Is(err, errResync) {
 			return err

@@ -116,9 +116,9 @@ func lostVariable(key string) string {
 	for _, n := range notices {
 		switch n.Kind {
 		case extravars.ReservedVariable:
-			return "makes it none, since Ansible reserves the name; the variable of the whole spec has it"
+			return "makes no variable of it, since Ansible reserves the name; the variable of the whole spec has it"
 		case extravars.ExpressionName:
-			return "makes it none, since Ansible could evaluate the name; the variable of the whole spec has it"
+			return "makes no variable of it, since Ansible could evaluate the name; the variable of the whole spec has it"
 		}
 	}
 	return ""

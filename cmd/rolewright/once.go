@@ -142,7 +142,7 @@ func (o *onceOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if !owned {
-		screen.Say("%s %s is not in the cluster: what the run creates is owned by none", obj.GetKind(), obj.GetName())
+		screen.Say("%s %s is not in the cluster: objects that the run creates have no owner", obj.GetKind(), obj.GetName())
 	}
 	o.follow = func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower {
 		return screen.Start(gvk.Kind+"/"+object.Name, cause)

@@ -67,7 +67,7 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 		{"kind that is not watched", exitUsage, []string{"--owner=Gadget/it"}, `there is no watch of "Gadget"; there are watches of Widget.` + gvk.Group + ", Missing.missing.rolewright.test, Globe." + global.Group},
 		{"kind of two groups", exitUsage, []string{"--owner=widget/it", "--watches-file=" + twins}, "is a kind of several groups: give KIND.GROUP/NAME"},
 		{"kind that is not installed", exitFailed, []string{"--owner=Missing/it"}, "the cluster has no kind missing.rolewright.test/v1, Kind=Missing: install its CustomResourceDefinition"},
-		{"missing object", exitNothing, []string{"--owner=Widget/other"}, "there is no Widget " + ns + "/other: create it, or say where it is with --namespace"},
+		{"missing object", exitNothing, []string{"--owner=Widget/other"}, "there is no Widget " + ns + "/other: create it, or set its namespace with --namespace"},
 		{"missing object in no namespace", exitNothing, []string{"--owner=Globe/other"}, "there is no Globe other: create it"},
 		{"file that exists", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=" + existing}, existing + " exists; name another file, or remove it"},
 		{"directory that does not exist", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=/nowhere/kubeconfig"}, "--kubeconfig: open /nowhere/kubeconfig: no such file or directory"},

@@ -63,7 +63,7 @@ func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, erro
 		return nil, fmt.Errorf("--watch-content: %w", err)
 	}
 	if r.broken = op.content.Check(ctx); r.broken != nil {
-		r.report(r.broken, "Content is broken: it is used as it is, and no change of it is until it is fixed")
+		r.report(r.broken, "Content is broken: it is used as it is, and changes do not take effect until it is fixed")
 	}
 	r.log.Info("Runs are made of a copy of the content, which is replaced when the content changes", "directories", r.place.Dirs, "copies", contentcopy.Below(o.runnerRoot))
 	return r, nil
@@ -195,14 +195,14 @@ func (r *reload) changes(ctx context.Context) {
 	}
 	file, err := r.place.Newest(ctx)
 	r.restless = true
-	r.report(errors.Join(fmt.Errorf("content does not come to rest: %s keeps changing; have it written to another directory", file), err),
-		"Changed content is not used: what was before it stays in use until all files rest")
+	r.report(errors.Join(fmt.Errorf("content keeps changing, most recently %s: write this file to another directory", file), err),
+		"Changed content is not used: the previous content stays in use until all files stop changing")
 }
 
 // rests notes that the content did not change between two checks.
 func (r *reload) rests() { r.unrest, r.restless = time.Time{}, false }
 
-const brokenContent = "Changed content is broken: what was before it stays in use until it is fixed"
+const brokenContent = "Changed content is broken: the previous content stays in use until it is fixed"
 
 // report logs once what is wrong with the content; err is nil if nothing is.
 func (r *reload) report(err error, message string) {

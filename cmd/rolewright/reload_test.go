@@ -34,7 +34,7 @@ func TestReload_SaysThatContentDoesNotRest(t *testing.T) {
 			}
 			time.Sleep(contentPeriod)
 		}
-		if len(log) != 1 || !strings.Contains(log[0], file+" keeps changing") {
+		if len(log) != 1 || !strings.Contains(log[0], "content keeps changing, most recently "+file) {
 			t.Errorf("log: %q", log)
 		}
 		for _, f := range must.Get(reg.Gather())(t) {

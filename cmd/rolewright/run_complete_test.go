@@ -281,7 +281,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "a page without what it needs",
 			args: []string{"--ui"},
-			want: "--ui serves its page on the port of --api-port: give it, too\n" +
+			want: "--ui needs --api-port, the port that serves its page\n" +
 				"--ui needs --ui-hosts, the hosts by which browsers reach the page, such as runs.example.com: it refuses all others",
 		},
 		{
@@ -294,7 +294,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "actions on no page",
 			args: []string{"--ui-actions"},
-			want: "--ui-hosts and --ui-actions are about the page of --ui: give it, too, or leave them out",
+			want: "--ui-hosts and --ui-actions need --ui: add it, or remove them",
 		},
 		{
 			name: "a port above all ports",

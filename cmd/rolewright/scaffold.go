@@ -135,7 +135,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 		return nil
 	}
 	if err := rules.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
-		return fmt.Errorf("the files are written, but for the permissions: %w", err)
+		return fmt.Errorf("all files except the permissions were written: %w", err)
 	}
 	fmt.Fprintln(o.stderr, "next: make dev, or make test")
 	return nil
@@ -144,7 +144,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 // takeChart reads the chart, and takes from it what the flags do not say.
 func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
 	if watches.ChartProgramIn(os.Getenv("PATH")) == "" {
-		return fmt.Errorf("%s, which runs charts, is neither beside rolewright nor in PATH, and nothing was written: run \"make build\" in a checkout of Rolewright, and put its bin/ in PATH", watches.ChartProgram)
+		return fmt.Errorf("%s, which runs charts, is neither in the directory of rolewright nor in PATH, and nothing was written: run \"make build\" in a checkout of Rolewright, and put its bin/ in PATH", watches.ChartProgram)
 	}
 	if o.kind.Chart, err = chartdir.Read(o.chart); err != nil {
 		return fmt.Errorf("--helm-chart: %w", err)
@@ -281,7 +281,7 @@ func (o *generateCRDOptions) run(cmd *cobra.Command) error {
 		for _, n := range notes {
 			fmt.Fprintln(o.stderr, "note:", n)
 		}
-		return fmt.Errorf("objects that exist may not be valid any more:\n  %s\nmake a new version of the kind, or write it with --allow-breaking", strings.Join(breaks, "\n  "))
+		return fmt.Errorf("existing objects may no longer be valid:\n  %s\nadd a new version of the kind, or write the change with --allow-breaking", strings.Join(breaks, "\n  "))
 	}
 	o.force = true // what is there is merged into what is written
 	return o.write(files, notes, "")
@@ -340,7 +340,7 @@ allows.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
 			}
 			if len(definitions) == 0 {
-				return usage(fmt.Errorf("%s has no kind of which a sample can be made: add one with \"rolewright create api\"", watchesFile))
+				return usage(fmt.Errorf("%s has no kind for which a sample can be made: add one with \"rolewright create api\"", watchesFile))
 			}
 			for _, d := range definitions {
 				if _, err := io.WriteString(cmd.OutOrStdout(), d.Sample); err != nil {

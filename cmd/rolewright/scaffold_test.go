@@ -101,9 +101,9 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 		"a source":               {command: api + "--crd-from role", want: `--crd-from "role": argspec, defaults or none`},
 		"no argument spec":       {command: api + "--crd-from argspec", file: "roles/site/tasks/main.yml", text: "[]\n", want: "the role has no meta/argument_specs.yml"},
 		"a wrong argument spec":  {command: api, file: "roles/site/meta/argument_specs.yml", text: "argument_specs: {main: {options: {a: {type: string}}}}\n", want: "meta/argument_specs.yml:1: option a: type: "},
-		"another role":           {command: api, file: "watches.yaml", text: watch, want: "watches.yaml:1: Site is watched already, and not with role: site; change the entry by hand"},
+		"another role":           {command: api, file: "watches.yaml", text: watch, want: "watches.yaml:1: Site is already watched, but not with role: site; edit the entry"},
 		"a playbook, later":      {command: api + "--role sites --playbook playbooks/site.yml", file: "watches.yaml", text: watch, want: "not with playbook: playbooks/site.yml"},
-		"a finalizer, later":     {command: api + "--role sites --finalizer", file: "watches.yaml", text: watch, want: "without a finalizer: add it to the entry by hand"},
+		"a finalizer, later":     {command: api + "--role sites --finalizer", file: "watches.yaml", text: watch, want: "without a finalizer: add one to the entry by hand"},
 		"a file that differs":    {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "+++ config/samples/web_v1_site.yaml (new)\n@@ -1,2 +1,7 @@\n ---\n-mine: 1\n+apiVersion: web.example.com/v1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func (o *listOutput) isTable() bool { return o.format == outputTable || o.format
 // checkWatch refuses --watch with a format that cannot be printed line by line.
 func (o *listOutput) checkWatch(watch bool) error {
 	if watch && !o.isTable() {
-		return usage(errors.New("--watch prints a table: leave --output away, or say wide"))
+		return usage(errors.New("--watch prints a table: omit --output, or set it to wide"))
 	}
 	return nil
 }

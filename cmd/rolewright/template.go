@@ -170,10 +170,10 @@ func printPreview(out io.Writer, p controller.Preview) error {
 		fmt.Fprintf(&b, "\n# Arguments for ansible-playbook (env/cmdline)\n%s\n", p.More)
 	}
 	if p.Input != "" {
-		fmt.Fprintf(&b, "\n# Environment, with nothing else of the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+		fmt.Fprintf(&b, "\n# Environment, without the operator's\n%s\n", strings.Join(p.Environment, "\n"))
 		fmt.Fprintf(&b, "\n# Standard input (env/input.json)\n%s\n", p.Input)
 	} else {
-		fmt.Fprintf(&b, "\n# Environment, beside the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+		fmt.Fprintf(&b, "\n# Environment, in addition to the operator's\n%s\n", strings.Join(p.Environment, "\n"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Inventory)) {
 		fmt.Fprintf(&b, "\n# inventory/%s\n%s\n", name, strings.TrimSpace(p.Inventory[name]))

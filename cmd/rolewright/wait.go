@@ -123,7 +123,7 @@ func (o *waitOptions) wanted() (goal, error) {
 			if obj == nil {
 				return "deleted", "", nil
 			}
-			return "", "it is there, with the finalizers " + orNone(strings.Join(obj.GetFinalizers(), ", ")), nil
+			return "", "it still exists, with the finalizers " + orNone(strings.Join(obj.GetFinalizers(), ", ")), nil
 		}, nil
 	case what != "condition" || value == "":
 		return nil, usage(fmt.Errorf("--for %q: it must be reconciled, condition=TYPE, condition=TYPE=STATUS or delete", o.condition))

@@ -214,7 +214,7 @@ func (b Background) pid() (int, error) {
 	}
 	pid, err := strconv.Atoi(string(data))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("%s: it has no process number; stop the cluster by hand", file.Name())
+		return 0, fmt.Errorf("%s: it has no process ID; stop the cluster by hand", file.Name())
 	}
 	return pid, nil
 }

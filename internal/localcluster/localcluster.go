@@ -172,7 +172,7 @@ func (c *Cluster) Stop() error {
 func programs() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		if !hasPrograms(dir) {
-			return "", fmt.Errorf("%w: KUBEBUILDER_ASSETS=%s has them not", ErrNoPrograms, dir)
+			return "", fmt.Errorf("%w: they are not in KUBEBUILDER_ASSETS=%s", ErrNoPrograms, dir)
 		}
 		return dir, nil
 	}

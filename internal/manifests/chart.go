@@ -330,7 +330,7 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 	if isPolicy(o) {
 		return ".Values.crds.install", nil // they belong to the kinds, not to a release
 	}
-	return "", errors.New("the chart does not know what to do with the kind; leave it out of what is built")
+	return "", errors.New("charts do not support this kind; remove it from what kustomize builds")
 }
 
 // egress makes the API server's addresses and further rules configurable by values.

@@ -29,7 +29,7 @@ func (r *reporter) skip(name string) error {
 	switch {
 	case within: // already noted
 	case tests:
-		r.Skipped = append(r.Skipped, name+" but for asserts")
+		r.Skipped = append(r.Skipped, name+" except for asserts")
 	default:
 		r.Skipped = append(r.Skipped, name)
 	}

@@ -19,7 +19,7 @@ func known() Options {
 		KnownFlag: func(name string) bool { return name == "leader-elect" },
 		Variable: func(key string) string {
 			if key == "environment" {
-				return "makes it none"
+				return "makes no variable of it"
 			}
 			return ""
 		},

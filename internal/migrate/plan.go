@@ -205,7 +205,7 @@ func (s Step) make(ctx context.Context, root *os.Root, r *repository) (hash stri
 			return "", err
 		}
 		if string(there) != f.Old {
-			return "", fmt.Errorf("%s was changed meanwhile: call it again", f.Path)
+			return "", fmt.Errorf("%s was changed meanwhile: run the command again", f.Path)
 		}
 		if err := scaffold.Replace(root, f.Path, f.New); err != nil {
 			return "", err

@@ -152,7 +152,7 @@ func rulesOfWork() []Rule {
 		},
 		{
 			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
-			AnsibleOperator: "knows roles and playbooks only: the project is none of its own", Rolewright: "runs it",
+			AnsibleOperator: "knows roles and playbooks only: this is not a project of its own", Rolewright: "runs it",
 			Do: "nothing, if the operator is Rolewright's already",
 		},
 		{
@@ -214,7 +214,7 @@ func rulesOfContent() []Rule {
 		{
 			ID: environment, Severity: Different, Title: "a role reads a variable that differs from Pod to Pod",
 			AnsibleOperator: "a restart ran every object, so that a new value took effect",
-			Rolewright:      "a new value of an environment variable runs every object, but for those that differ from Pod to Pod, as this one",
+			Rolewright:      "a new value of an environment variable runs every object, except for those that differ from Pod to Pod, as this one",
 			Do:              "name the variable in inputs.env of the watch if a new value has to run the objects",
 		},
 		{
@@ -225,7 +225,7 @@ func rulesOfContent() []Rule {
 		{
 			ID: reservedName, Severity: Different, Title: "a field becomes no variable",
 			AnsibleOperator: "makes each field of the spec a variable, whatever its name does to Ansible",
-			Rolewright:      "makes it none, since the name is Ansible's, or an expression; it is there in the variable of the whole spec",
+			Rolewright:      "makes no variable of it, since the name is Ansible's, or an expression; it is there in the variable of the whole spec",
 			Switch:          "allowReservedVariables: true in the watch, or markUnsafe: false for names that are expressions",
 		},
 		{
@@ -249,7 +249,7 @@ func rulesOfContent() []Rule {
 		},
 		{
 			ID: chartHook, Severity: Different, Title: "a hook of a chart has the time of its run",
-			Rolewright: "ends a run after 5 min, where helm-operator waits: the release has failed, and is rolled back or removed while the hook goes on; the next try deletes it and begins again",
+			Rolewright: "ends a run after 5 min, where helm-operator waits: the release has failed, and is rolled back or removed while the hook continues; the next try deletes it and begins again",
 			Switch:     "timeout: 0s and onChange: restart in the watch: a hook that never ends holds the object until it changes or the run is cancelled",
 			Do:         "timeout in the watch, longer than the slowest hooks take together",
 		},

@@ -89,7 +89,7 @@ func (g *generator) gap(place tasks.Place, format string, args ...any) {
 func (g *generator) own(w watches.Watch) {
 	r, ok := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
 	if !ok {
-		g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "what the resource of the watched kind %s is called", w.GVK)
+		g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "the resource name of the watched kind %s", w.GVK)
 		return
 	}
 	n := Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}
@@ -135,7 +135,7 @@ func (g *generator) refers(w watches.Watch) {
 	add := func(kind schema.GroupVersionKind, verbs ...string) {
 		r, ok := g.Find(kind.GroupVersion().String(), kind.Kind)
 		if !ok {
-			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "what the resource of %s is called, to which the watch of %s refers", kind, w.GVK)
+			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "the resource name of %s, to which the watch of %s refers", kind, w.GVK)
 			return
 		}
 		g.out.Needs.Add(Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}, verbs...)
@@ -189,7 +189,7 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		}
 		if c.Handler != "" {
 			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
-				"what the handler %s of the watch of %s asks the API server for is said by its Go code: add it, for instance by markers of controller-gen", c.Handler, w.GVK)
+				"the API requests of the handler %s of the watch of %s: add permissions for what its Go code requests, for instance with markers of controller-gen", c.Handler, w.GVK)
 			continue
 		}
 		if c.Command != nil && c.Command.Chart != nil {
@@ -230,8 +230,8 @@ func (g *generator) command(w watches.Watch, c *watches.Command) error {
 		}
 	}
 	g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
-		"what the command %s of the watch of %s asks the API server for: list it in comments such as \"# rolewright:rbac apps deployments get,patch\", "+
-			"or record it with \"run --record-api-calls\", and give the record with --api-calls",
+		"the API requests of the command %s of the watch of %s: list them in comments such as \"# rolewright:rbac apps deployments get,patch\", "+
+			"or record them with \"run --record-api-calls\", and give the record with --api-calls",
 		filepath.Base(c.Path), w.GVK)
 	return nil
 }
@@ -257,7 +257,7 @@ func (g *generator) used(i int, w watches.Watch, uses []tasks.Use) {
 		r, ok := g.Find(u.APIVersion, u.Kind)
 		switch {
 		case !ok:
-			g.gap(u.Place, "what the resource of %s %s is called, and whether it is in namespaces: its CustomResourceDefinition is not at hand", u.APIVersion, u.Kind)
+			g.gap(u.Place, "the resource name of %s %s, and whether it is namespaced: its CustomResourceDefinition was not found", u.APIVersion, u.Kind)
 			continue
 		case w.OwnNamespaceOnly && !r.Namespaced && r.Kind != w.GVK.Kind:
 			g.gap(u.Place, "%s is cluster-scoped, and the watch says ownNamespaceOnly: the API proxy refuses it, and no permission is granted", r.Kind)

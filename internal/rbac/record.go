@@ -131,7 +131,7 @@ func parseCalls(path string, data []byte) ([]Call, error) {
 		decoder := json.NewDecoder(bytes.NewReader(line))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&c); err != nil {
-			return nil, fmt.Errorf("%s:%d: this is not a recorded API call: %w; it is to be a file that --record-api-calls has written", path, number, err)
+			return nil, fmt.Errorf("%s:%d: this is not a recorded API call: %w; use a file that --record-api-calls has written", path, number, err)
 		}
 		if c.Verb == "" || c.Resource == "" {
 			return nil, fmt.Errorf("%s:%d: this is not a recorded API call: verb and resource must not be empty", path, number)

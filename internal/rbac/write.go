@@ -56,7 +56,7 @@ subjects:
 func (r Role) watched(b *strings.Builder, needs Needs, gaps []tasks.Gap) {
 	b.WriteString("---\n# Written by rolewright generate rbac.\n")
 	if len(gaps) > 0 {
-		b.WriteString("# It is not known, and may be missing here:\n")
+		b.WriteString("# Not known, and possibly missing here:\n")
 		for _, g := range SortGaps(gaps) {
 			fmt.Fprintf(b, "#   %s: %s\n", g.Place, strings.ReplaceAll(g.What, "\n", " "))
 		}

@@ -219,7 +219,7 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 		o.Description = strings.TrimSpace(o.Description + " Deprecated: removed in version " + n.Value + " of the role.")
 	}
 	if o.Required && o.Default != nil {
-		errs = append(errs, fmt.Errorf("%s:%d: option %s: it is required and has a default, which Ansible refuses: take one of them away", file, node.Line, name))
+		errs = append(errs, fmt.Errorf("%s:%d: option %s: it is required and has a default, which Ansible refuses: remove one of them", file, node.Line, name))
 	}
 	if n := o.Default; n != nil && len(errs) == 0 {
 		if why := o.refuses(n); why != "" {

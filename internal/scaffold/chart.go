@@ -100,7 +100,7 @@ func (k Kind) ofChart(old string) (d Definition, err error) {
 	d.File.Text, d.Breaks = text, breaks
 	d.noteSize()
 	for _, field := range kept {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no value of the chart: it is kept; remove it from %s if no object has it", k.Kind, field, d.File.Path))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, but is not a value of the chart: it is kept; remove it from %s if no object sets it", k.Kind, field, d.File.Path))
 	}
 	return d, nil
 }

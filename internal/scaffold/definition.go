@@ -80,7 +80,7 @@ func (k Kind) skeleton(old string) (*yaml.Node, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", k.Definition(), err)
 	case len(docs) == 0:
-		return nil, fmt.Errorf("%s: it is empty: remove it, so that it is written", k.Definition())
+		return nil, fmt.Errorf("%s: the file is empty: remove it to have it written again", k.Definition())
 	case len(docs) > 1:
 		return nil, fmt.Errorf("%s: %s: %w: give each a file of its own in config/crd/bases", k.Definition(), k.Kind, ErrSeveral)
 	}
@@ -240,33 +240,33 @@ func (m *merging) mergeProperties(old, next *yaml.Node, path string) {
 func (m *merging) compare(old, next *yaml.Node, path string) {
 	was, is := text(at(old, "type")), text(at(next, "type"))
 	if was != is && is != "" {
-		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, cmp.Or(was, "any"), is))
+		m.breaks = append(m.breaks, fmt.Sprintf("%s: its type changes from %s to %s", path, cmp.Or(was, "any"), is))
 	}
 	if at(old, keepsUnknown) != nil && at(next, keepsUnknown) == nil {
-		m.breaks = append(m.breaks, path+": it kept what the schema does not name, and does not")
+		m.breaks = append(m.breaks, path+": it kept fields that the schema does not name, and no longer does")
 	}
 	for _, rule := range values(at(next, validations), "rule") {
 		if !slices.Contains(values(at(old, validations), "rule"), rule) {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has to fulfil %s, and had not", path, rule))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has to fulfil the new rule %s", path, rule))
 		}
 	}
 	for _, key := range append(limits(), "pattern") {
 		if limit := at(next, key); limit != nil && at(old, key) == nil && was != "" {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has the %s %s, and had none", path, key, limit.Value))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it gets a limit: %s %s", path, key, limit.Value))
 		}
 	}
 	for _, name := range values(at(next, "required")) {
 		if !slices.Contains(values(at(old, "required")), name) {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s.%s: it is required, and was not", path, name))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s.%s: it becomes required", path, name))
 		}
 	}
 	if enum := at(next, "enum"); enum != nil {
 		if at(old, "enum") == nil {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has choices, and had none: %s", path, strings.Join(values(enum), ", ")))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it accepts only choices now: %s", path, strings.Join(values(enum), ", ")))
 		}
 		for _, v := range values(at(old, "enum")) {
 			if !slices.Contains(values(enum), v) {
-				m.breaks = append(m.breaks, fmt.Sprintf("%s: %s is no choice any more", path, v))
+				m.breaks = append(m.breaks, fmt.Sprintf("%s: %s is no longer a choice", path, v))
 			}
 		}
 	}

@@ -190,7 +190,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	d.Guessed = guessed(read, source, filepath.Base(role), options)
 	d.noteSize()
 	for _, field := range kept {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, d.File.Path))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, but is not an option of the role: it is kept; remove it from %s if no object sets it", k.Kind, field, d.File.Path))
 	}
 	return d, nil
 }

@@ -74,7 +74,7 @@ func (e entry) check(before, after string) error {
 	}
 	if !grown || !slices.EqualFunc(lists[0], lists[1], func(a, b any) bool { return reflect.DeepEqual(a, b) }) ||
 		len(rest[0])+len(rest[1]) > 0 && !reflect.DeepEqual(rest[0], rest[1]) {
-		return errors.New("the file is laid out in a way that is not known")
+		return errors.New("the layout of the file is not recognized")
 	}
 	return nil
 }

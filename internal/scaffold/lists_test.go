@@ -47,7 +47,7 @@ func TestEntry_OfWatches(t *testing.T) {
 		"[{kind: A}]\n":                     "[{kind: B, role: b}, {kind: A}]\n",
 		"# None.\n":                         "# None.\n- kind: B\n  # Why.\n  role: b\n",
 		"- kind: A\n...\n":                  "watches.yaml: the entry cannot be added: ",
-		"- kind: A\n---\n- kind: C\n":       "watches.yaml: the entry cannot be added: the file is laid out in a way that is not known; add it to the list by hand, and repeat the command:\n" + e.text,
+		"- kind: A\n---\n- kind: C\n":       "watches.yaml: the entry cannot be added: the layout of the file is not recognized; add it to the list by hand, and repeat the command:\n" + e.text,
 		"kind: A\n":                         "watches.yaml: the entry cannot be added: ",
 		"- &a {kind: A}\n- *a\n# the end\n": "- &a {kind: A}\n- *a\n# the end\n- kind: B\n  # Why.\n  role: b\n",
 	} {

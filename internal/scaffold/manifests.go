@@ -139,7 +139,7 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 	if old == "" {
 		made.files = append(made.files, File{Path: k.Definition(), Text: d.File.Text})
 		if !known {
-			made.notes = append(made.notes, fmt.Sprintf("%s: PROJECT does not have it: its objects are in namespaces", k.Kind))
+			made.notes = append(made.notes, fmt.Sprintf("%s: PROJECT does not list it: its objects are taken as namespaced", k.Kind))
 		}
 	}
 	if sample == "" {

@@ -361,10 +361,10 @@ func (k Kind) runBy(w *yaml.Node) error {
 	}
 	// The entry may have a whole path, such as that in the image.
 	if !strings.HasSuffix("/"+path.Clean(text(at(w, key))), "/"+want) {
-		return fmt.Errorf("watches.yaml:%d: %s is watched already, and not with %s: %s; change the entry by hand, or call this with what it has", w.Line, k.Kind, key, want)
+		return fmt.Errorf("watches.yaml:%d: %s is already watched, but not with %s: %s; edit the entry, or run this command with what the entry has", w.Line, k.Kind, key, want)
 	}
 	if k.Finalizer && at(w, "finalizer") == nil {
-		return fmt.Errorf("watches.yaml:%d: %s is watched already, and without a finalizer: add it to the entry by hand", w.Line, k.Kind)
+		return fmt.Errorf("watches.yaml:%d: %s is already watched, but without a finalizer: add one to the entry by hand", w.Line, k.Kind)
 	}
 	return nil
 }

@@ -146,15 +146,15 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	s, _ = schemaOf(t, "{size: {type: str}, color: {choices: [red], required: true}, shape: {required: true}}")
 	_, breaks, _, err = k.definitionText(again, s)
 	want := []string{
-		"spec.color: it is required, and was not", "spec.shape: it is required, and was not",
-		"spec.size: it was of type integer, and is of type string", "spec.color: blue is no choice any more",
+		"spec.color: it becomes required", "spec.shape: it becomes required",
+		"spec.size: its type changes from integer to string", "spec.color: blue is no longer a choice",
 	}
 	if err != nil || !slices.Equal(breaks, want) {
 		t.Errorf("%v, %q, want %q", err, breaks, want)
 	}
 	open := strings.Replace(first, "                color:\n", "                color:\n                  x-kubernetes-preserve-unknown-fields: true\n", 1)
 	s, _ = schemaOf(t, "{size: {type: int}, color: {choices: [red, blue]}}")
-	if _, breaks, _, err = k.definitionText(open, s); err != nil || len(breaks) != 1 || !strings.HasPrefix(breaks[0], "spec.color: it kept what the schema") {
+	if _, breaks, _, err = k.definitionText(open, s); err != nil || len(breaks) != 1 || !strings.HasPrefix(breaks[0], "spec.color: it kept fields that the schema") {
 		t.Errorf("fields that are no longer kept: %v, %q", err, breaks)
 	}
 }
@@ -339,10 +339,10 @@ func TestDefinition_KeepsRulesAndLimits(t *testing.T) {
 	if strings.Contains(without, together) || !strings.Contains(without, "self.a != 'x'") {
 		t.Errorf("the rule of the option that is gone is there, or the other one is not:\n%s", without)
 	}
-	text(without, spec("required_together: [[a, b]], "), "spec.tls[]: it has to fulfil "+together+", and had not")
+	text(without, spec("required_together: [[a, b]], "), "spec.tls[]: it has to fulfil the new rule "+together)
 	s, _ := schemaOf(t, "{tls: {type: dict, options: {a: {}}}}")
 	free, _ := schemaOf(t, "{tls: {type: dict}}")
-	text(text("", free), s, "spec.tls: it kept what the schema does not name, and does not")
+	text(text("", free), s, "spec.tls: it kept fields that the schema does not name, and no longer does")
 }
 
 func TestKind_Plural(t *testing.T) {

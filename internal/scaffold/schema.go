@@ -37,7 +37,7 @@ func newSchema(options []option, fixed map[string]any, variable Variable) *schem
 	var free []option
 	for _, o := range options {
 		if _, set := fixed[o.Name]; set {
-			s.note("%s is set in watches.yaml, and no field", o.Name)
+			s.note("%s is set in watches.yaml, and is not a field", o.Name)
 			continue
 		}
 		free = append(free, o)

@@ -63,7 +63,7 @@ func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 	d.awaitOutput("Site/site-sample  run starts: changed")
 
 	s.replace(tasks, "  kubernetes.core.k8s:\n", "  kubernetes.core.k8s: [\n")
-	d.awaitOutput("the state before it stays in use")
+	d.awaitOutput("the previous state stays in use")
 	s.replace(sample, "  name: site-sample", "  name: site-sample\n  annotations: {rolewright.dev/reconcile-at: now}")
 	d.awaitOutput("Site/site-sample  run starts: manual")
 	testenv.Eventually(t, "the run of the state before", func(context.Context) error {
@@ -78,7 +78,7 @@ func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 
 	s.replace("watches.yaml", "role: site", "role: sit")
 	d.awaitOutput("role: sit was not found")
-	d.awaitOutput("the one before goes on")
+	d.awaitOutput("the previous watches file stays in use")
 	s.replace("watches.yaml", "role: sit", "role: site")
 	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Page")
 	d.awaitOutput("Page/page-sample  succeeded in ")

@@ -63,7 +63,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	says(tool(2, "get", "objects", "ev"), `short name "ev"`, "give the kind with its group")
 	says(tool(2, "get", "objects", "events"), "several groups: give one of ", "Event.events.k8s.io")
 	must.Get(must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1().ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{}))(t)
-	says(tool(0, "suspend", "configmap/none"), "configmap/none suspended", "is there an operator that watches configmaps?")
+	says(tool(0, "suspend", "configmap/none"), "configmap/none suspended", "is an operator running that watches configmaps?")
 	k.create("it", map[string]any{"size": "small", "gate": open})
 	says(tool(0, "wait", kind+"/it", "--timeout=10m"), called+" reconciled (run ", ", created, took ")
 	says(tool(0, "get", "objects", k.gvk.Kind), "NAME   READY   REASON         CAUSE     LAST RUN   NEXT", "it     True    RunSucceeded   created")

@@ -30,7 +30,7 @@ func TestOnce_MakesOneRun(t *testing.T) {
 	}
 	configMaps := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
 
-	if out := once(0, "--check"); !strings.Contains(out, "is owned by none") || !strings.Contains(out, "  changed ") {
+	if out := once(0, "--check"); !strings.Contains(out, "objects that the run creates have no owner") || !strings.Contains(out, "  changed ") {
 		t.Errorf("with --check it says\n%s", out)
 	}
 	if _, err := configMaps.Get(t.Context(), "site-sample", metav1.GetOptions{}); err == nil {
@@ -114,7 +114,7 @@ func TestOnce_ReleasesAChart(t *testing.T) {
 	s.watch(k, "chart: "+absolute(t, "test/e2e/testdata/kettle"))
 	s.write("it.yaml", fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: it, namespace: %s}, spec: {size: 3}}\n", k.gvk.GroupVersion(), k.gvk.Kind, s.namespace))
 	for range 2 {
-		if out := s.tool(0, "once", "-f", "it.yaml", "--watches-file=watches.yaml", "--runner-root="+s.root); !strings.Contains(out, "is owned by none") {
+		if out := s.tool(0, "once", "-f", "it.yaml", "--watches-file=watches.yaml", "--runner-root="+s.root); !strings.Contains(out, "objects that the run creates have no owner") {
 			t.Errorf("it says\n%s", out)
 		}
 	}

@@ -204,7 +204,7 @@ func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
 	}
 	s.write("roles/thing/meta/argument_specs.yml", "argument_specs: {main: {options: {size: {type: str, required: true}}}}\n")
 	s.tool(1, "generate", "crd", "--check")
-	if out := s.tool(1, "generate", "crd"); !strings.Contains(out, "spec.size: it was of type integer, and is of type string") {
+	if out := s.tool(1, "generate", "crd"); !strings.Contains(out, "spec.size: its type changes from integer to string") {
 		t.Error(out)
 	}
 	s.tool(0, "generate", "crd", "--allow-breaking")

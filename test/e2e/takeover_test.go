@@ -97,10 +97,10 @@ func TestDev_TakesOverAndGivesBack(t *testing.T) {
 		t.Errorf("run %s was not finished, but repeated as %s", run, is.lastRun().ID)
 	}
 	r.replace("watches.yaml", "- group", "# a change\n- group")
-	dev.awaitOutput("the operator starts again")
+	dev.awaitOutput("the operator restarts")
 	r.kind.create("after", map[string]any{"beats": 1})
 	dev.awaitOutput("/after  succeeded")
-	if out := r.tool(1, "dev", "--no-apply", "--take-over="+r.namespace+"/"+r.lease); !strings.Contains(out, "left to rolewright-dev_") {
+	if out := r.tool(1, "dev", "--no-apply", "--take-over="+r.namespace+"/"+r.lease); !strings.Contains(out, "reserved for rolewright-dev_") {
 		t.Errorf("a second dev: %s", out)
 	}
 	dev.signal(syscall.SIGINT)
