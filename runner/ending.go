@@ -59,7 +59,7 @@ func (c *Reported) judge() (Reason, string) {
 		if c.exit.Killed > 1 {
 			left = fmt.Sprintf("%d child processes", c.exit.Killed)
 		}
-		return LeftProcesses, "the command ended while " + left + " went on, and the operator killed what was left: wait for child processes before the command ends"
+		return LeftProcesses, "the command ended while " + left + " still ran, and the operator killed what was left: wait for child processes before the command ends"
 	case code == 0 && c.Verdict == "" && c.requireResult:
 		return CommandFailed, "the command ended without a result, which the watch requires (requireResult)"
 	case code == exitNotYet, c.Verdict == report.Waiting:

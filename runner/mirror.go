@@ -29,13 +29,13 @@ var ErrUnanswered = fmt.Errorf("%w: the operator could not be reached", ErrClust
 
 // ErrPod is wrapped by the error of a run whose Pod was made and could not begin it: its image lacks
 // something, for instance.
-var ErrPod = errors.New("the Pod of the run could not begin it")
+var ErrPod = errors.New("the Pod could not start the run")
 
 // ErrHandedOver is returned for a run that goes on, and that a later process adopts.
-var ErrHandedOver = errors.New("the run goes on without this process")
+var ErrHandedOver = errors.New("the run continues without this process")
 
 // ErrNotFollowed is wrapped by the error of a run that goes on but could not be adopted: this process cannot follow it now.
-var ErrNotFollowed = errors.New("the run goes on, and cannot be followed now")
+var ErrNotFollowed = errors.New("the run continues, but cannot be followed now")
 
 // JobRun is what a run as a Job needs in addition to the rest of its [Request].
 type JobRun struct {

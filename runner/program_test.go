@@ -101,7 +101,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 	must.Be(t, "hidden", []string{"hunter2", "a b c"}, hidden)
 	must.Be(t, "warnings", []string{
 		"the report in line 5 (event) has no effect: no such reason",
-		"a value of fewer than 6 characters is not masked, since every text has such by chance (line 8)",
+		"a value of fewer than 6 characters is not masked, because any text contains such values by chance (line 8)",
 		`reports of type "colour" have no effect in protocol 1 (line 9)`,
 		"reports after the result have no effect (line 13)",
 	}, res.Command.Warnings)
@@ -151,11 +151,11 @@ func TestCommand_Verdicts(t *testing.T) {
 		"binary for reports":    {"head -c 100000 /dev/zero >&3", "line 1 of the reports", ProtocolError},
 		"a flood of reports":    {"exec 2>/dev/null; while :; do printf '%65000s\\n' '{\"type\":\"x\"}' >&3 || exit 0; done", "the reports have more than 4 MiB", ProtocolError},
 		"truncates":             {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; : > "$ROLEWRIGHT_EVENTS"; exec sleep 1`, "has become shorter", ProtocolError},
-		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was written over", ProtocolError},
+		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was overwritten", ProtocolError},
 		"removes its directory": {`cd /; sleep 0.5; rm -rf "$ROLEWRIGHT_DIR"`, "the directory of the run, $ROLEWRIGHT_DIR, is gone", ProtocolError},
 		"replaces":              {`rm "$ROLEWRIGHT_EVENTS"; ln -s /etc/passwd "$ROLEWRIGHT_EVENTS"`, "was removed or replaced", ProtocolError},
-		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "ended while a child process went on", LeftProcesses},
-		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "ended while a child process went on", LeftProcesses},
+		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "ended while a child process still ran", LeftProcesses},
+		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "ended while a child process still ran", LeftProcesses},
 		"no interpreter":        {"#!/not/there\n", "", "not runnable"},
 		"no format":             {"#!\n", "", "not runnable"},
 		"too many conditions":   {`for i in {1..101}; do echo '{"type":"status","patch":{}}'; done >&3`, "", Succeeded},

@@ -204,7 +204,7 @@ func (t *translation) whole(name string) error {
 		return err
 	}
 	if !bytes.Equal(again.Sum(nil), t.digest.Sum(nil)) {
-		return errors.New("the file with the reports was written over: only append to it (>>)")
+		return errors.New("the file with the reports was overwritten: only append to it (>>)")
 	}
 	return t.reader.Close()
 }
@@ -237,7 +237,7 @@ func (t *translation) take(r report.Report) {
 		t.summary.RequeueAfter = &jobevent.RequeueAfter{Period: r.After, Task: t.summary.Task}
 	case report.Redact:
 		if len(strings.Join(strings.Fields(r.Value), "")) < minRedacted {
-			t.warnOnce(fmt.Sprintf("a value of fewer than %d characters is not masked, since every text has such by chance", minRedacted), r)
+			t.warnOnce(fmt.Sprintf("a value of fewer than %d characters is not masked, because any text contains such values by chance", minRedacted), r)
 		}
 		if t.req.Redact != nil {
 			t.req.Redact(t.ctx, r.Value)

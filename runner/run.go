@@ -222,7 +222,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
 	if req.reports != nil && req.reports.unanswered {
-		return res, fmt.Errorf("%w: it is not known what has become of its reports", ErrNoRecord)
+		return res, fmt.Errorf("%w: the outcome of its reports is unknown", ErrNoRecord)
 	}
 	if exit.Signal == "SIGKILL" && !res.ended() {
 		// [Runner.Reap] may have killed it before the supervisor noticed that the operator was gone.

@@ -45,7 +45,7 @@ func (i *Install) Select(pods map[string]string) (note string) {
 		return fmt.Sprintf("the Service %s-webhook selects the Pods with the label %s: %s: those of other operators from operator-sdk in the namespace have it, too; "+
 			"to have several there, add the label %s: %s to the Pods", i.Name, projectLabel, value, nameLabel, i.Name)
 	default:
-		return fmt.Sprintf("the Service %s-webhook selects no Pod of the Deployment, which has not the label %s: %s: add it to spec.template.metadata.labels",
+		return fmt.Sprintf("the Service %s-webhook selects no Pod of the Deployment, which does not have the label %s: %s: add it to spec.template.metadata.labels",
 			i.Name, nameLabel, i.Name)
 	}
 	return ""

@@ -77,7 +77,7 @@ func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
 	_ = wait.PollUntilContextCancel(ctx, again, true, func(ctx context.Context) (bool, error) {
 		err := e.adopt(ctx, has, asked)
 		if err != nil && ctx.Err() == nil {
-			e.opts.Log.Error(err, "Runs of another operator are not known yet; it is tried again")
+			e.opts.Log.Error(err, "Runs of an earlier operator process cannot be found yet; trying again")
 		}
 		return err == nil || isClosed(e.drained), nil
 	})

@@ -140,7 +140,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	case isClosed(w.req.JobRun.Replaced) && w.why != nil && pod != nil && silent(pod):
 		return true, w.lost(pod, job, w.session) // w.why is the result; the next run of the object waits for the Pod
 	case isClosed(w.req.JobRun.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
-		w.why = fmt.Errorf("%w: its Pod has not begun, or the node of that does not answer", runner.ErrHandedOver)
+		w.why = fmt.Errorf("%w: its Pod has not started, or the node of the Pod does not respond", runner.ErrHandedOver)
 		return true, nil
 	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
 		if pod == nil && w.last != nil && disruption(w.last) != nil {
@@ -179,10 +179,10 @@ func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
 	case time.Since(w.as) < leavePatience:
 		return ""
 	case !w.begun:
-		return cmp.Or(w.warnings.of(ctx, w.Executor, pod.UID), fmt.Sprintf("its Pod %s has not begun: look at the events of the Pod in the namespace %s", pod.Name, pod.Namespace))
+		return cmp.Or(w.warnings.of(ctx, w.Executor, pod.UID), fmt.Sprintf("its Pod %s has not started: look at the Events of the Pod in the namespace %s", pod.Name, pod.Namespace))
 	}
-	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s: its log says why; a NetworkPolicy can be in the way, "+
-		"of its namespace or the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
+	return fmt.Sprintf("its Pod %s runs, and cannot reach the operator at %s: see the log of the Pod; possible causes are a NetworkPolicy "+
+		"of its namespace or of the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
 }
 
 // silence says since when the Pod of a run that has begun no longer reaches this operator; empty if it does, or if there
@@ -192,8 +192,8 @@ func (w *watched) silence(pod *corev1.Pod) string {
 	if pod == nil || w.why != nil || heard.IsZero() || time.Since(heard) < silencePatience {
 		return ""
 	}
-	return fmt.Sprintf("its Pod %s runs, and has not reached this operator at %s since %s: its log says why; a NetworkPolicy can be in the way, "+
-		"or the node is cut off", pod.Name, w.opts.URL, heard.UTC().Format(time.TimeOnly+"Z"))
+	return fmt.Sprintf("its Pod %s runs, and has not reached this operator at %s since %s: see the log of the Pod; possible causes are a NetworkPolicy "+
+		"or a node that is cut off", pod.Name, w.opts.URL, heard.UTC().Format(time.TimeOnly+"Z"))
 }
 
 // makeRoom frees space if the disk is full. It logs err if first is true.

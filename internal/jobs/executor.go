@@ -174,7 +174,7 @@ func (e *Executor) connections(open int, refused bool) {
 	}
 	if now := time.Now().Unix(); refused && now-e.said.Load() >= 60 {
 		e.said.Store(now)
-		e.opts.Log.Info("Pods of runs have as many connections as they may; further ones wait, or are refused and tried again: share the objects among replicas with --shards, or lower --max-concurrent-runs", "connections", open,
+		e.opts.Log.Info("Pods of runs have reached the limit on connections; further connections wait, or are refused and retried: share the objects among replicas with --shards, or lower --max-concurrent-runs", "connections", open,
 			"most", maxConnections, "mostOfOneAddress", maxOfAddress)
 	}
 }
@@ -206,7 +206,7 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	e.certificate = found.Data[corev1.TLSCertKey]
 	pair, err := tls.X509KeyPair(e.certificate, found.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret, and it is made again", IdentityName, err)
+		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret; the operator creates it again", IdentityName, err)
 	}
 	return pair, nil
 }
@@ -249,7 +249,7 @@ func (e *Executor) ForgetJobRun(id, uid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
 	if err := e.deleteJob(ctx, id); err != nil {
-		e.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; it goes an hour after its end", "job", id)
+		e.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; the cluster removes it an hour after its end", "job", id)
 		return
 	}
 	e.claim(id)

@@ -95,7 +95,7 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 		return nil, err
 	}
 	if len(input) > maxInput {
-		return nil, fmt.Errorf("the input of the run takes %d bytes packed, and a Secret holds %d: let the object, or varsFrom, say less", len(input), maxInput)
+		return nil, fmt.Errorf("the input of the run has %d bytes when compressed, and a Secret holds %d: make the object, or the values of varsFrom, smaller", len(input), maxInput)
 	}
 	return &corev1.Secret{
 		ObjectMeta: e.meta(req),

@@ -124,7 +124,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
 	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
-		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; the operator removes it", "secret", req.ID, "error", err.Error())
+		e.opts.Log.V(1).Info("The Secret of a run cannot get its Job as owner; the operator removes the Secret", "secret", req.ID, "error", err.Error())
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func (e *Executor) end(ctx context.Context, of *runner.JobRun, id string) error 
 		select {
 		case <-time.After(pause):
 		case <-of.Replaced:
-			return fmt.Errorf("%w: run %s does not end, and another replica is to have the object", runner.ErrNoTurn, id)
+			return fmt.Errorf("%w: run %s does not end, and another replica takes over the object", runner.ErrNoTurn, id)
 		case <-ctx.Done():
 			return fmt.Errorf("run %s does not end: %w; it %s", id, context.Cause(ctx), holds)
 		}
@@ -306,7 +306,7 @@ func whatHolds(pods []corev1.Pod, err error) string {
 		return "may not have ended: " + text.OneLine(err.Error())
 	}
 	if len(pods) == 0 {
-		return "has not ended: its Job is there"
+		return "has not ended: its Job still exists"
 	}
 	var names []string
 	remedy := ""

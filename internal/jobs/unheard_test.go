@@ -47,7 +47,7 @@ func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 			_, _, _ = e.await(t.Context(), req, &remote.Session{})
 			close(ended)
 		}()
-		if now := <-phase; !strings.HasPrefix(now, "its Pod 11111111-1111-4111-8111-111111111111 has not begun: look at the events") {
+		if now := <-phase; !strings.HasPrefix(now, "its Pod 11111111-1111-4111-8111-111111111111 has not started: look at the Events") {
 			t.Errorf("the status says %q", now)
 		}
 		must.Get(e.opts.Client.CoreV1().Events("system").Create(t.Context(), &corev1.Event{
@@ -77,7 +77,7 @@ func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 			t.Errorf("the status says %q of a Pod that has just begun", <-phase)
 		}
 		time.Sleep(time.Second)
-		if now := <-phase; !strings.Contains(now, "has not reached the operator at https://operator:8444") {
+		if now := <-phase; !strings.Contains(now, "cannot reach the operator at https://operator:8444") {
 			t.Errorf("the status says %q", now)
 		}
 		close(begun)

@@ -26,7 +26,7 @@ const (
 const heldFreely = 32 << 10
 
 // errNoRoom says that there is no room for a body.
-var errNoRoom = errors.New("the bodies of other requests and answers in progress take all the memory that they may")
+var errNoRoom = errors.New("the bodies of other requests and responses in progress use all the memory allowed for them")
 
 // hold is the room that one body takes. There is no deadlock: an exchange waits for the room of its request while it has no
 // other, then for the room of a mark, and after that no more.

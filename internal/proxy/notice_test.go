@@ -42,7 +42,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 		o.Log = funcr.New(func(_, args string) {
 			mu.Lock()
 			defer mu.Unlock()
-			for _, word := range []string{"without a look", "is hidden", "cannot be read", "cannot be removed"} {
+			for _, word := range []string{"without looking up", "is hidden", "cannot be read", "cannot be removed"} {
 				if strings.Contains(args, word) {
 					lines[word]++
 				}

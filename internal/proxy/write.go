@@ -238,7 +238,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the owner of the object cannot be looked up: "+err.Error())
 	}
 	if err != nil {
-		x.notice(&x.s.notices.unlooked, "Object is written without a look at its owner", err.Error())
+		x.notice(&x.s.notices.unlooked, "Object is written without looking up its owner", err.Error())
 		return body, nil
 	}
 	if x.marked && x.s.Tracker != nil && !x.dryRun {

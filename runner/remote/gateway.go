@@ -92,7 +92,7 @@ func dialOperator(in Input, say func(text string)) (func(ctx context.Context, ne
 				d = 0
 			}
 			if now := time.Now(); now.After(tell) {
-				say("the operator is not reached at " + in.URL + ", and is tried again: " + err.Error())
+				say("cannot reach the operator at " + in.URL + "; trying again: " + err.Error())
 				tell = now.Add(tellEvery)
 			}
 			if !pause(ctx, &d) {
