@@ -118,7 +118,7 @@ type runTracker struct {
 const maxKinds = 100
 
 // tooManyKinds is the warning about kinds beyond that number.
-const tooManyKinds = "the run has written, or found, objects of more than 100 kinds: changes of those of the others start no runs, " +
+const tooManyKinds = "the run has written, or found, objects of more than 100 kinds: changes to objects of the remaining kinds start no runs, " +
 	"and pruneOnDelete does not remove them"
 
 // note remembers the resource of a child. It returns false if there are too many.
@@ -133,7 +133,7 @@ func (w *runTracker) note(c proxy.Child) bool {
 		return true
 	}
 	if !w.more {
-		w.log.Info("Dependents of more kinds than one run may have are not watched", "most", maxKinds, "resource", c.Resource.String())
+		w.log.Info("The run has dependents of too many kinds; those of the remaining kinds are not watched", "most", maxKinds, "resource", c.Resource.String())
 	}
 	w.more = true
 	return false

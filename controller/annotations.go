@@ -148,7 +148,7 @@ func (a *annotations) readPauses(s *settings) {
 	a.read("pause-deletion", func(value string) (err error) {
 		if s.pausesDeletion, err = strconv.ParseBool(value); err != nil {
 			s.pausesDeletion = true // the safe choice for an invalid value
-			return insteadError(fmt.Sprintf("%q is neither \"true\" nor \"false\"; a pause holds the deletion back until it is corrected", clip(value)))
+			return insteadError(fmt.Sprintf("%q is neither \"true\" nor \"false\"; until the annotation is corrected, a paused object is not deleted", clip(value)))
 		}
 		return nil
 	})
@@ -233,7 +233,7 @@ func (e insteadError) Error() string { return string(e) }
 
 // tooMuch returns the error for a value that asks for more than own, the watch's limit, or for no limit.
 func tooMuch(value string, own any) error {
-	return insteadError(fmt.Sprintf("%q asks for more than the watch allows; its limit of %v holds; to obey it, write \"annotations: trusted\" into the watch", clip(value), own))
+	return insteadError(fmt.Sprintf("%q asks for more than the watch allows; the limit of the watch, %v, is used instead; to allow more, set \"annotations: trusted\" in the watch", clip(value), own))
 }
 
 // parsePause reads until when an object is paused. value is a boolean or a time.
@@ -264,7 +264,7 @@ func parsePeriod(value string, own time.Duration) (time.Duration, error) {
 	case d <= 0:
 		return 0, nil
 	case d < minPeriod:
-		return minPeriod, insteadError(fmt.Sprintf("%q is less than %v, which holds", clip(value), minPeriod))
+		return minPeriod, insteadError(fmt.Sprintf("%q is too short; the minimum, %v, is used instead", clip(value), minPeriod))
 	}
 	return min(d, maxPeriod), nil
 }

@@ -164,7 +164,7 @@ func (s *scope) askedAfter(run status.Run) *asked {
 func decodeCall(body []byte, target any) error {
 	strict, err := sigsjson.UnmarshalStrict(body, target)
 	if err = errors.Join(append(slices.Clone(strict), err)...); err != nil {
-		return badCall("the request is not as this operator reads it: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return badCall("this operator cannot parse the request: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -115,10 +115,10 @@ func (c *calls) recordable(call waitCall) error {
 			continue
 		}
 		if why := c.masker.Withheld(); why != "" {
-			return badCall("the object cannot be parked: what it waits for would stand in its status, and what this run says is withheld: %s", why)
+			return badCall("the object cannot be parked: what it waits for would be written to its status, and the output of this run is withheld: %s", why)
 		}
-		return badCall("%s: it has a value of a Secret that this run has read, and would stand in the status of the object; "+
-			"wait for something else, or in the run, with mode: block", field.name)
+		return badCall("%s: it contains a value of a Secret that this run has read, and would be written to the status of the object; "+
+			"wait for something else, or wait inside the run with mode: block", field.name)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 		return
 	}
 	if !r.proved(s, *last) {
-		s.log.Info("What the object waits for is not on this operator's disk: the object runs, and says it again", "for", last.Wait.String())
+		s.log.Info("What the object waits for is not recorded on this operator's disk; the object runs again to record it", "for", last.Wait.String())
 		s.arrived = true
 		return
 	}

@@ -30,8 +30,8 @@ func parseMode(value string, own watches.Mode, trusted bool) (watches.Mode, erro
 		return watches.ModeCheck, insteadError(fmt.Sprintf("%q is none of check, checkThenApply and apply; "+
 			"the object is only checked until it is corrected", clip(value)))
 	case !trusted && asked > slices.Index(modes(), own):
-		return own, insteadError(fmt.Sprintf("%q asks for more than the watch allows; its mode %s holds; "+
-			"to obey it, write \"annotations: trusted\" into the watch", clip(value), own))
+		return own, insteadError(fmt.Sprintf("%q asks for more than the watch allows; mode %s of the watch is used instead; "+
+			"to allow more, set \"annotations: trusted\" in the watch", clip(value), own))
 	}
 	return mode, nil
 }

@@ -131,7 +131,7 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 		// The hook may keep the map and change it, so it is copied.
 		text, err := json.Marshal(given)
 		if err != nil {
-			return fmt.Errorf("its variables are no JSON: %w", err)
+			return fmt.Errorf("its variables are not valid JSON: %w", err)
 		}
 		return utiljson.Unmarshal(text, &vars)
 	})

@@ -126,7 +126,7 @@ func TestHooks_Vars(t *testing.T) {
 		t.Errorf("%v, %v", err, cmp.Diff(want, all))
 	}
 	kept["no"] = func() {}
-	if _, err := r.before(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the hook Vars of the watch of demo.example.com/v1, Kind=Cup: its variables are no JSON") {
+	if _, err := r.before(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the hook Vars of the watch of demo.example.com/v1, Kind=Cup: its variables are not valid JSON") {
 		t.Errorf("a function as variable: %v", err)
 	}
 }

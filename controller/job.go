@@ -87,7 +87,7 @@ func (r *reconciler) leave(s *scope) (phaseResult, error) {
 	if !handedOver {
 		return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
 	}
-	s.log.Info("Run goes on in its Pod; the next operator process adopts it")
+	s.log.Info("Run continues in its Pod; the next operator process adopts it")
 	return finished, nil
 }
 
@@ -110,7 +110,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (p
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
 		return after(time.Second), nil
 	}
-	s.log.Info("Run of an earlier process was adopted, and goes on", "run", lost.ID)
+	s.log.Info("Adopted a run of an earlier operator process; it continues", "run", lost.ID)
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
 	s.plan, s.earlier, s.token, s.age = plan{cause: cause(lost.Cause), check: t.Check}, true, token, age
 	s.memory.lost = nil
@@ -145,7 +145,7 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	}
 	// It is no longer known which Secrets the run has read so far.
 	s.mask.Withhold()
-	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
+	s.warnings = append(s.warnings, withheldBecause+"another operator process started the run, so it is unknown which secrets the run has read")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, JobRun: r.jobRun(s)}
 	if req.JobRun == nil { // the watch no longer uses Jobs
 		req.JobRun = &runner.JobRun{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}
@@ -187,7 +187,7 @@ func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Activ
 		return nextPhase, nil
 	}
 	if left != s.memory.left {
-		s.log.Info("Nothing is run before the earlier run as a Job has ended", "left", left)
+		s.log.Info("No run starts until the earlier run as a Job has ended", "left", left)
 		if r.writesStatus() && lost.ID != "" {
 			lost.Waiting = short(left)
 			if shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {

@@ -66,7 +66,7 @@ type kind struct {
 // Reasons for which a kind is not served.
 var (
 	errNotStarted   = errors.New("not started")
-	errWaiting      = errors.New("not started; runs of the watch before it may go on")
+	errWaiting      = errors.New("not started yet; runs of the previous watch may still be in progress")
 	errNotInstalled = errors.New("the kind is not installed")
 	errChanged      = errors.New("the kind has changed")
 	errNotSeen      = errors.New("changes of objects are not seen")

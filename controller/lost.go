@@ -86,7 +86,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 		failpoint.Hit("lost.before-reap")
 		switch err := r.opts.Runner.Reap(lost.ID); {
 		case errors.Is(err, runner.ErrSurvivors): // they may stay for as long as the node is up
-			s.log.Error(err, "Processes of a run of an earlier process cannot be killed; look what they wait for, or restart the node", "run", lost.ID)
+			s.log.Error(err, "Processes of a run of an earlier operator process cannot be killed; find out what they wait for, or restart the node", "run", lost.ID)
 		case err != nil:
 			return err
 		}
@@ -94,7 +94,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	}
 	written := r.store.Written(s.uid(), lost.ID)
 	if run, ok := r.store.Recorded(s.uid(), s.deleting, lost); ok && !written {
-		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
+		s.log.Info("Run of an earlier operator process has ended; its result is written now", "run", run.ID)
 		s.fingerprint, s.recorded = run.Fingerprint, &run
 		return nil
 	}
@@ -102,7 +102,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	err := noTicket
 	switch {
 	case written: // a restore from a backup may have dropped what the run made together with its recorded end
-		err = fmt.Errorf("%w: the status was restored from a backup of before the run ended", runner.ErrNoRecord)
+		err = fmt.Errorf("%w: the status was restored from a backup made before the run ended", runner.ErrNoRecord)
 	case noTicket == nil:
 		err = r.find(ctx, s, lost, t)
 	}
@@ -124,8 +124,8 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	}
 	if lost.ID == s.memory.unbegun {
 		s.recorded.Reason = status.ReasonNotRun
-		s.recorded.Message = fmt.Sprintf("Run %s was not started: the API server has not said that its start is recorded; it is retried", shortID(lost.ID))
-		s.log.Info("Run was not started, since the API server has not said that its start is recorded; it is run again", "run", lost.ID)
+		s.recorded.Message = fmt.Sprintf("Run %s was not started: the API server did not confirm that its start was recorded; it is retried", shortID(lost.ID))
+		s.log.Info("Run was not started, because the API server did not confirm that its start was recorded; it is run again", "run", lost.ID)
 		return nil
 	}
 	s.countLosses()
@@ -144,7 +144,7 @@ func (s *scope) countLosses() {
 		run.Losses += last.Losses
 	}
 	if run.LostOften() {
-		run.Message = fmt.Sprintf("Run %s was lost, as %s before it: it may be what the operator is killed for, such as for the memory that it takes; it is retried",
+		run.Message = fmt.Sprintf("Run %s was lost, like %s before it: it may be the reason why the operator is killed, for example because of its memory use; it is retried",
 			shortID(run.ID), runs(run.Losses-1))
 	}
 }
@@ -169,6 +169,6 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
 	s.plan, s.result, s.ran = plan{cause: cause(lost.Cause), check: t.Check}, result, true
 	s.dependents = resourceNames(r.record(s.object).Dependents)
-	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
+	s.warnings = append(s.warnings, withheldBecause+"another operator process started the run, so it is unknown which secrets the run has read")
 	return nil
 }

@@ -230,7 +230,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 			said := fmt.Sprint(condition(is, status.Reconciling)["message"])
 			if last.Result != status.Interrupted || last.Reason != status.ReasonLost || last.Losses != tt.losses || last.Attempts != 0 ||
 				err != nil || time.Until(next) < 59*time.Minute || time.Until(next) > 67*time.Minute ||
-				condition(is, status.Failure)["status"] == "True" || !strings.Contains(said, "was lost, as 2 runs before it") {
+				condition(is, status.Failure)["status"] == "True" || !strings.Contains(said, "was lost, like 2 runs before it") {
 				t.Errorf("last run %+v, next %q, condition %q", last, when, said)
 			}
 			if tt.deleted {

@@ -89,7 +89,7 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 			level = 1 // logged at an earlier run
 		}
 		s.log.V(level).Info("Not all vault values can be read; those that cannot are not masked. "+
-			"Ansible cannot read them either, unless it gets a password that the operator has not", "error", text)
+			"Ansible cannot read them either, unless it gets a password that the operator does not have", "error", text)
 	}
 	if err == nil && textErr == nil {
 		s.content.secrets.unread.Store(nil)

@@ -93,7 +93,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m, stale *memory)
 	record := r.record(obj)
 	for _, part := range record.Rejected {
 		r.metrics.StatusRejected(r.gvk, part)
-		r.log.Info("Part of status.ansible is not as this operator writes it, and is ignored; look who else writes the status of the object",
+		r.log.Info("Part of status.ansible is not in the form that this operator writes, and is ignored; find out which other client writes the status of the object",
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record, r.now())

@@ -47,7 +47,7 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	toPark := s.earlier && s.result.Summary.Parked || s.calls != nil && s.calls.toPark()
 	if run.Result == status.Succeeded && run.Wait == nil && toPark {
 		run.Reason, run.RequeueAfter = string(runner.NotYet), notYetPause
-		run.Message = "The run has parked the object, for what the operator process knew that began it: the object runs again"
+		run.Message = "The run has parked the object, but only the operator process that started the run knew what it waits for; the object runs again"
 	}
 	switch {
 	case run.Result != status.Failed:
@@ -80,10 +80,10 @@ func (s *scope) handled() string {
 
 // withheldBecause begins the warning that says why [redact.Replacement] stands in place
 // of all text of a run.
-const withheldBecause = "what the run has said is withheld: "
+const withheldBecause = "the output of the run is withheld: "
 
 // survivorsLeft begins the warning about the processes of a run that are left.
-const survivorsLeft = "processes of the run are left that cannot be killed; look what they wait for, such as a file system that does not answer, " +
+const survivorsLeft = "processes of the run are left that cannot be killed; find out what they wait for, such as a file system that does not respond, " +
 	"or restart the node: "
 
 // survivorsUnseen begins the warning that it is not known whether processes are left.
@@ -107,7 +107,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely the run itself is the cause, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
-		run.Message = short(said + "; the run before it ended so, too: " + whyCutAgain(s.err))
+		run.Message = short(said + "; the previous run ended in the same way: " + whyCutAgain(s.err))
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
 		wasInterrupted(s, run, status.ReasonCut, said)
@@ -176,8 +176,8 @@ func tookTooMuch(s *scope, run *status.Run, said string) {
 	}
 	if errors.Is(s.err, runner.ErrProcesses) {
 		run.Reason = status.ReasonTooManyProcesses
-		remedy = "find out what the task starts again and again; if the role needs so many processes, raise the container's limit of processes, " +
-			"or that of CPUs where it has none"
+		remedy = "find out what the task keeps starting; if the role needs that many processes, raise the container's process limit, " +
+			"or its CPU limit if it has no process limit"
 	}
 	run.Message = short(stoppedAt(s, said) + "; " + remedy)
 	run.Counts = countsOf(s.result.Summary)
@@ -208,7 +208,7 @@ func whyCutAgain(err error) string {
 // noSpace returns the message for a run that failed because a disk was full.
 func (r *reconciler) noSpace(s *scope, message string) string {
 	const room = 700 // bytes for the message, so that what to do is not cut off
-	remedy := fmt.Sprintf("free space on the file system of --runner-root %s, or lower --artifacts-max-bytes; old runs were removed where there were any", r.opts.RunnerRoot)
+	remedy := fmt.Sprintf("free space on the file system of --runner-root %s, or lower --artifacts-max-bytes; old runs, if any, have been removed already", r.opts.RunnerRoot)
 	if s.result.Executor() == runner.ExecutorJob {
 		remedy = "free space on the node of its Pod, or request more ephemeral-storage in the watch's job"
 	}

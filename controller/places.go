@@ -141,7 +141,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	if r.places.Failed(s.key, s.class, s.rollout) {
 		what := "The changed role, playbook or environment"
 		if s.class == runqueue.Trigger {
-			what = "The change that triggers of the watch have shown"
+			what = "The change that the watch's triggers reported"
 		}
 		r.log.Error(errors.New("the rollout is stopped"), what+" runs no further objects: as many as "+
 			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at", "trigger", s.trigger)

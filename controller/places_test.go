@@ -201,7 +201,7 @@ func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
 		return state.Stopped && state.Waiting[runqueue.Trigger] == 4
 	})
 	must.Be(t, "runs with the bad object", 2, exec.count()-6)
-	if !strings.Contains(o.log(), "The change that triggers of the watch have shown runs no further objects") {
+	if !strings.Contains(o.log(), "The change that the watch's triggers reported runs no further objects") {
 		t.Error("the log does not say so")
 	}
 	bad.Store(false)

@@ -70,9 +70,9 @@ func (r *reconciler) refer(s *scope) (known bool) {
 		switch {
 		case s.trimmed:
 		case r.referring.nowhere(is.target):
-			s.warn(fmt.Sprintf("%s counts as missing: the object is in no namespace, and names none; the watch needs a namespaceField", is))
+			s.warn(fmt.Sprintf("%s counts as missing: the object is cluster-scoped and names no namespace; add a namespaceField to the watch", is))
 		case !r.referring.seen(is.target):
-			s.warn(fmt.Sprintf("%s counts as missing: its namespace is none of those that the operator watches", is))
+			s.warn(fmt.Sprintf("%s counts as missing: the operator does not watch its namespace", is))
 		}
 	}
 	return known && all
@@ -146,7 +146,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			}
 		}
 		if err == nil && size > maxVars {
-			err, wrong = errors.New("the values are more than 1 MiB together: read what is large in the role"), true
+			err, wrong = errors.New("the values exceed 1 MiB in total: read large values in the role"), true
 			sources = sources[:len(sources)-1]
 		}
 		switch absent := errors.Is(err, errReferenceNotFound); {
@@ -200,7 +200,7 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 	source := extravars.Source{Name: name, Prefix: from.Prefix, Data: map[string]string{}, Secret: from.Secret}
 	data, _, err := unstructured.NestedStringMap(obj.Object, "data")
 	if err != nil {
-		return source, errors.New("its data are no texts")
+		return source, errors.New("its data is not text")
 	}
 	for key, value := range data {
 		if from.File != "" && key != from.Key {

@@ -269,7 +269,7 @@ func TestReferences_NotWatched(t *testing.T) {
 			return slices.Equal(warnings, want)
 		})
 	}
-	const says = "not watched: secrets: the operator may not list and watch them, and their changes start nothing until it may"
+	const says = "not watched: secrets: the operator may not list and watch them, so their changes start no runs until it is allowed to"
 	gauge := func(want string) {
 		t.Helper()
 		eventually(t, "the metric is "+want, func() bool {

@@ -93,7 +93,7 @@ func (s *eventSink) allowed(made, e *eventsv1.Event, err error) (*eventsv1.Event
 	}
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		s.once.Do(func() {
-			s.log.Info("Events that tell of failed runs cannot be written, and are left out; grant the operator create and patch on events in group events.k8s.io",
+			s.log.Info("Events about failed runs cannot be written and are dropped; grant the operator create and patch on events in group events.k8s.io",
 				"namespace", e.Namespace, "error", err.Error())
 		})
 	}

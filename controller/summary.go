@@ -96,7 +96,7 @@ func (s *Summary) judge(generation int64, conditions map[string]shownCondition) 
 	}
 	s.Ready, s.Reason, s.Message = c.status, c.reason, c.message
 	if c.generation != 0 && c.generation != generation {
-		s.Ready, s.Reason, s.Message = "Unknown", generationChanged, fmt.Sprintf("the last word is of generation %d: %s", c.generation, cmp.Or(c.message, c.reason))
+		s.Ready, s.Reason, s.Message = "Unknown", generationChanged, fmt.Sprintf("the last known state is of generation %d: %s", c.generation, cmp.Or(c.message, c.reason))
 	}
 }
 

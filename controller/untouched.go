@@ -107,7 +107,7 @@ func (r *reconciler) pruneUntouched(ctx context.Context, s *scope) {
 	touched, told := s.touched.all()
 	why := r.notWhole(s)
 	if !told {
-		why = "the run has written in an encoding, or so much, that what it has touched cannot be told"
+		why = "the run has written in an encoding, or so much, that the operator cannot tell what it has touched"
 	}
 	owned, known := r.owned(ctx, s, why == "")
 	candidates, live := untouched(owned, touched, r.watch.Prunes())
@@ -118,7 +118,7 @@ func (r *reconciler) pruneUntouched(ctx context.Context, s *scope) {
 		s.log.Info("What the run has not touched is not pruned", "reason", why, "untouched", len(candidates))
 		return
 	case !known:
-		s.log.Info("What the run has not touched is not pruned before the next run: the watches do not show yet what the object owns")
+		s.log.Info("What the run has not touched is pruned after the next run at the earliest: the watches do not show yet what the object owns")
 		return
 	case len(candidates) > maxCandidates:
 		r.holdPrune(s, fmt.Sprintf("%d objects were not touched, more than %d", len(candidates), maxCandidates), candidates)
@@ -298,7 +298,7 @@ func (r *reconciler) remove(ctx context.Context, s *scope, removable []dependent
 
 // holdPrune reports, as a warning and as an Event, that objects were not pruned, so that someone checks them.
 func (r *reconciler) holdPrune(s *scope, why string, objects []dependent.Object) {
-	said := fmt.Sprintf("nothing was pruned, because %s; see whether the role skips what it should not, or delete with kubectl what is of no use any more: %s",
+	said := fmt.Sprintf("nothing was pruned, because %s; check whether the role skips tasks that it should run, or delete with kubectl what is no longer needed: %s",
 		why, namesOf(objects, maxNamed))
 	s.warnings = append(s.warnings, said)
 	r.tell(s, reported{corev1.EventTypeWarning, reasonPruneHeld, actionReconcile, s.mask.Mask(said)})

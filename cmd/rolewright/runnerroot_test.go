@@ -43,7 +43,7 @@ func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	}
 
 	operator := startRun(t, []string{kubeconfigEnv(t, cfg)}, "--watches-file="+watches, "--runner-root="+root)
-	operator.eventuallyLogs(t, "The runner root has the runs of another cluster")
+	operator.eventuallyLogs(t, "The runner root has runs of another cluster")
 	removed := func(path string) func(context.Context) error {
 		return func(context.Context) error {
 			if there(path) {

@@ -74,11 +74,11 @@ func Cancel(run string) Action {
 		case ended(is, run):
 			return nil, "has no such run in progress: it has ended"
 		case run == "" && is.Active == nil:
-			return nil, "has no run in progress by its status: with manageStatus: false, which records none, name the run with --run"
+			return nil, "has no run in progress according to its status; with manageStatus: false the status records no runs: name the run with --run"
 		case run == "":
 			id = is.Active.ID
 		case is.Active != nil && is.Active.ID != run:
-			said = ", though by the status another one is in progress: " + is.Active.ID
+			said = ", but the status names a different run in progress: " + is.Active.ID
 		}
 		return map[string]any{controller.AnnotationCancel: id}, "cancel of run " + id + " requested" + said
 	}

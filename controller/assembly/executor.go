@@ -67,7 +67,7 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
 	if options.Collections, err = collection.Install(os.TempDir()); err != nil {
-		log.Error(err, "Runs do without the collection rolewright.operator, unless it is installed")
+		log.Error(err, "The collection rolewright.operator cannot be provided to runs; they have it only if it is installed")
 	}
 	endFiles := func() {
 		options.Collections.Close()
@@ -117,7 +117,7 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 		}
 		switch {
 		case idle:
-			log.Info("The fork server has ended since there was no run (--warm-idle): the next run starts one")
+			log.Info("The fork server was stopped because it was idle (--warm-idle); the next run starts a new one")
 		case replaced:
 			log.Info("The fork server is replaced: runs wait for the next one", "reason", err.Error())
 		case slower:
@@ -141,9 +141,9 @@ func limitLog(recorder *metrics.Recorder, log logr.Logger) func(limit int) {
 		recorder.RunLimit(limit)
 		switch {
 		case limit == 0:
-			log.Info("Forks are in time again: the number of runs at a time is not limited any more")
+			log.Info("Forks are on time again; the limit on concurrent runs was lifted")
 		case last == 0 || limit < last:
-			log.Info("A fork came late: this machine is overloaded, and fewer runs are made at a time; "+
+			log.Info("A fork was late: this machine is overloaded, so fewer runs are started concurrently; "+
 				"give it more CPU, or lower --max-concurrent-runs", "limit", limit)
 		}
 		last = limit

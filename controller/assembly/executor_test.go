@@ -29,7 +29,7 @@ func TestWarmLog(t *testing.T) {
 		said  string
 	}{
 		{nil, 1, "Runs are forked"},
-		{idle, 1, "The fork server has ended since there was no run (--warm-idle)"},
+		{idle, 1, "The fork server was stopped because it was idle (--warm-idle)"},
 		{errors.New("broken"), 0, "Runs are not forked"},
 		{errors.New("broken"), 0, ""},
 	} {

@@ -25,14 +25,14 @@ const rootPatience = 30 * time.Second
 func RunnerRoot(ctx context.Context, config *rest.Config, runnerRoot string, log logr.Logger) (string, error) {
 	uid, err := clusterOf(ctx, config)
 	if err != nil {
-		log.Info("It is not known whether the runner root has the runs of another cluster", "error", err.Error())
+		log.Info("Cannot determine whether the runner root has runs of another cluster", "error", err.Error())
 	}
 	if uid == "" {
 		return runnerRoot, nil
 	}
 	root, err := runstore.Claim(runnerRoot, uid)
 	if err == nil && root != runnerRoot {
-		log.Info("The runner root has the runs of another cluster; those of this one are in a directory below it", "runnerRoot", root)
+		log.Info("The runner root has runs of another cluster; runs of this cluster are kept in a subdirectory of it", "runnerRoot", root)
 	}
 	return root, err
 }

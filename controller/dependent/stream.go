@@ -326,9 +326,9 @@ func (s *stream) why(err error) string {
 	case apierrors.IsNotFound(err):
 		return "the kind is not installed any more, and its objects count as missing"
 	case apierrors.IsForbidden(err):
-		return "the operator may not list and watch them" + where + ", and their changes start nothing until it may"
+		return "the operator may not list and watch them" + where + ", so their changes start no runs until it is allowed to"
 	}
-	return "the API server does not let them be listed and watched" + where + ", and their changes start nothing"
+	return "the API server refuses to list and watch them" + where + ", so their changes start no runs"
 }
 
 func (s *stream) covers(id types.NamespacedName) bool {

@@ -96,7 +96,7 @@ func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKin
 		}
 	}
 	if more > 0 {
-		problems = append(problems, fmt.Sprintf("%d more names are none", more))
+		problems = append(problems, fmt.Sprintf("%d more names are not valid either", more))
 	}
 	slices.SortFunc(refs, func(a, b Reference) int {
 		return cmp.Or(cmp.Compare(a.GVK.Group, b.GVK.Group), cmp.Compare(a.GVK.Version, b.GVK.Version), cmp.Compare(a.GVK.Kind, b.GVK.Kind),

@@ -54,7 +54,7 @@ func TestRead(t *testing.T) {
 		{"no names", map[string]any{"secrets": []any{"a/../b", "..", "a b", strings.Repeat("a", 254), "ä", "ok"}}, "ConfigMap shared/defaults, Secret ns/ok",
 			`spec.secrets: "ns/a/../b" is not a name`},
 		{"a namespace that is none", map[string]any{"secrets": "a", "where": "../kube-system"}, "ConfigMap shared/defaults", `spec.secrets: "../kube-system/a" is not a name`},
-		{"too many that are none", map[string]any{"secrets": odd}, "ConfigMap shared/defaults", "190 more names are none"},
+		{"too many that are none", map[string]any{"secrets": odd}, "ConfigMap shared/defaults", "190 more names are not valid either"},
 		{"too many", map[string]any{"secrets": many}, "", "refers to 201 others; 100 of them are followed"},
 	} {
 		refs, problems := Read(map[string]any{"spec": tc.spec}, home, kind, fields)

@@ -256,7 +256,7 @@ func Resume(st map[string]any, r Run, generation int64, next time.Duration, now 
 
 // What conditions say about a held run, after its cause.
 const (
-	isPaused = "the object has the annotation \"paused\"; no run starts before that is removed, or its time is over"
+	isPaused = "the object has the annotation \"paused\"; no run starts until the annotation is removed or expires"
 	opensAt  = "no run starts before the maintenance window opens at " // followed by the time in RFC 3339
 )
 

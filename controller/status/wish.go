@@ -42,7 +42,7 @@ var (
 // writes the status: then the role must not write the operator's conditions and summary.
 func (w Wish) Check(managed bool) error {
 	if _, there := w.Fields["conditions"]; there {
-		return errors.New("fields.conditions: name conditions in the argument conditions, which keeps those of others")
+		return errors.New("fields.conditions: set conditions with the argument conditions, which keeps the conditions of other clients")
 	}
 	for _, field := range []string{"ansible", "observedGeneration"} {
 		if _, there := w.Fields[field]; there && managed {
@@ -76,7 +76,7 @@ func (c Condition) check(managed bool) error {
 	case managed && slices.Contains(owned, c.Type):
 		return fmt.Errorf("type: the operator writes the condition %s; choose another type, or set manageStatus: false in the watch", c.Type)
 	case c.Remove && c.Status+c.Reason+c.Message != "":
-		return errors.New("remove: a condition that goes has no status, reason or message")
+		return errors.New("remove: a condition to remove takes no status, reason or message")
 	case c.Remove:
 	case !slices.Contains([]string{"True", "False", "Unknown"}, c.Status):
 		return fmt.Errorf("status: %.80q is not True, False or Unknown, in quotes in YAML", c.Status)

@@ -59,7 +59,7 @@ func counted(observed bool, wanted, updated, available, all int64) (bool, string
 	case available < wanted:
 		return false, fmt.Sprintf("%d of %d Pods are available", available, wanted)
 	case all > updated:
-		return false, fmt.Sprintf("%d Pods of before are left", all-updated)
+		return false, fmt.Sprintf("%d old Pods are left", all-updated)
 	}
 	return true, ""
 }

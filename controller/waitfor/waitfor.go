@@ -44,7 +44,7 @@ func Parse(text string) (Goal, error) {
 			value = "True"
 		}
 		if name == "" || value == "" {
-			return Goal{}, errors.New("condition: give a type, or type and status, as Ready or Ready=True are")
+			return Goal{}, errors.New("condition: give a type, or a type and a status, such as Ready or Ready=True")
 		}
 		return Goal{condition: name, value: value}, nil
 	case "jsonpath":
@@ -75,7 +75,7 @@ func parsePath(text string) (Goal, error) {
 func (g Goal) Met(obj *unstructured.Unstructured) (bool, string) {
 	met, detail := g.met(obj)
 	if !met && obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
-		detail = "the Secret is not like that; what it holds is not shown"
+		detail = "the Secret does not match; its content is not shown"
 	}
 	return met, detail
 }

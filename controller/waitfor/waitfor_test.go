@@ -35,8 +35,8 @@ func TestMet(t *testing.T) {
 		{"condition=Ready", "status: odd", false, "no condition Ready"},
 		{"jsonpath={.status.phase}=Bound", "status: {phase: Bound}", true, ""},
 		{"jsonpath={.status.phase}=Bound", "status: {phase: Pending}", false, `it is "Pending"`},
-		{"jsonpath={.data.a}=b", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "what it holds is not shown"},
-		{"jsonpath={.data.a[0]}", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "what it holds is not shown"},
+		{"jsonpath={.data.a}=b", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "its content is not shown"},
+		{"jsonpath={.data.a[0]}", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "its content is not shown"},
 		{"jsonpath={.status.count}=3", "status: {count: 3}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {lb: {ingress: [{ip: 10.0.0.1}]}}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {}", false, ""},
@@ -53,7 +53,7 @@ func TestMet(t *testing.T) {
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {generation: 3}\nspec: {replicas: 2}\n" +
 			"status: {observedGeneration: 2, replicas: 2, updatedReplicas: 2, availableReplicas: 2}", false, "not seen its generation"},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 2}\n" +
-			"status: {observedGeneration: 2, replicas: 3, updatedReplicas: 2, availableReplicas: 2}", false, "1 Pods of before"},
+			"status: {observedGeneration: 2, replicas: 3, updatedReplicas: 2, availableReplicas: 2}", false, "1 old Pods"},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {}\nstatus: {observedGeneration: 1}", false, "0 of 1 Pods are up to date"},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {}", false, "not seen it yet"},
 		{"ready", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {replicas: 3}\nstatus: {observedGeneration: 1, readyReplicas: 2, updatedReplicas: 3}", false, "2 of 3"},

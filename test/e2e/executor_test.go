@@ -114,7 +114,7 @@ func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 		k.awaitReady(name)
 		o.awaitMetric(float64(i+1), "rolewright_runs_by_executor_total", `executor="warm"`)
 	}
-	o.awaitOutput("The fork server has ended since there was no run (--warm-idle)")
+	o.awaitOutput("The fork server was stopped because it was idle (--warm-idle)")
 	o.awaitMetric(1, "rolewright_warm_ready")
 	if strings.Contains(o.output(), "Runs are not forked") {
 		t.Error("that the server has ended is taken for a failure")

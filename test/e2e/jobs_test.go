@@ -377,7 +377,7 @@ func TestJobs_FollowTheirShardToAReplicaThatJoins(t *testing.T) {
 		return nil
 	})
 	second := r.another("--job-bind-address=" + addresses[1])
-	second.awaitOutput("Run of an earlier process was adopted")
+	second.awaitOutput("Adopted a run of an earlier operator process")
 	first.awaitOutput("This replica has given a shard up")
 	for name := range all {
 		must.Do(t, os.WriteFile(filepath.Join(gates, name), nil, 0o600))
