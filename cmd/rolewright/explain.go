@@ -49,8 +49,8 @@ func newExplainCommand() *cobra.Command {
 Or explain an object of a watched kind: why it ran last, whether a run is in progress,
 when the next one is due and why, and what holds it back. It reads the object and
 the watches file, so run it in the operator's Pod or in its project. Only the operator
-knows whether the role, its environment or another object that starts runs has
-changed: see its log. The position in the queue comes from the operator: in its Pod,
+knows whether the role, the operator's environment or another object that starts
+runs has changed: see its log. The position in the queue comes from the operator: in its Pod,
 from the --api-port of the manifests; elsewhere, give --server or --operator-namespace.`,
 		Example: `  rolewright explain RW103
   kubectl exec deployment/memcached-operator-controller-manager -n memcached-operator-system -- rolewright explain memcached/sample -n default`,

@@ -335,7 +335,7 @@ func (o *lintOptions) ofPermissions(ctx context.Context, _ []watches.Watch) ([]l
 	found, err := lint.Permissions(rulesFile, needs.Rules())
 	for _, gap := range gaps {
 		found = append(found, lint.Finding{
-			Rule: lint.NotKnown, Severity: lint.Warning, File: gap.File, Line: gap.Line, Message: gap.What,
+			Rule: lint.NotKnown, Severity: lint.Warning, File: gap.File, Line: gap.Line, Message: "not known: " + gap.What,
 			Hint: `list what it needs in a comment of the task, or of the chart's Chart.yaml, such as "# rolewright:rbac apps deployments get,patch"`,
 		})
 	}

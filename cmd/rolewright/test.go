@@ -61,7 +61,7 @@ Each value is an object, the path of a file with objects, or a list of them. The
 of each applied object must succeed, or fail with the reason in fails, and a second
 run must not change anything, except with idempotent: false. If an object is applied
 again without a change, a run is requested, unless it is paused.
-changed is the number of tasks that the run must change, timeout the time that the
+changed is the number of tasks that must report a change, timeout the time that the
 step may take. Objects in the cluster may have more fields than expect names; a field
 that is null in expect must be absent, as in spec: {replicas: null}.
 

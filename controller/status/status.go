@@ -254,7 +254,7 @@ func Resume(st map[string]any, r Run, generation int64, next time.Duration, now 
 	return out
 }
 
-// What conditions say about a held run, after its cause.
+// What conditions say about a held run, after its cause. [Read] parses this: a condition with another text is written again.
 const (
 	isPaused = "the object has the annotation \"paused\"; no run starts until the annotation is removed or expires"
 	opensAt  = "no run starts before the maintenance window opens at " // followed by the time in RFC 3339

@@ -332,7 +332,7 @@ func (s *server) noRun(id string) *problem {
 	message := fmt.Sprintf("run %.40q: %v", id, history.ErrNotFound)
 	switch {
 	case !s.Leads():
-		message += "; this replica makes no runs: another one has the history of those of now"
+		message += "; this replica makes no runs: another one has the history of current runs"
 	case s.shared() != nil:
 		message += "; this replica has the runs of its shards only"
 	}

@@ -193,7 +193,7 @@ func TestAPI_NoRun(t *testing.T) {
 	}{
 		{true, nil, ""},
 		{true, &Shards{}, "; this replica has the runs of its shards only"},
-		{false, nil, "; this replica makes no runs: another one has the history of those of now"},
+		{false, nil, "; this replica makes no runs: another one has the history of current runs"},
 	} {
 		server := httptest.NewServer(New(Options{
 			History: recorder, Client: reviews(), Leads: func() bool { return tt.leads }, Shards: func() *Shards { return tt.shards },

@@ -24,7 +24,7 @@ func (s *Store) view(read func(tx *bbolt.Tx) error) error {
 var ErrNotFound = errors.New("no such run is kept")
 
 // ErrSeveral is in the chain of [Store.Run]'s error if the IDs of several runs begin with the text.
-var ErrSeveral = errors.New("several IDs begin so; give more of it")
+var ErrSeveral = errors.New("several IDs start with this, give more characters")
 
 // Run returns a run by its ID, or by the beginning of its ID if no other ID begins with it.
 func (s *Store) Run(id string) (r Run, err error) {

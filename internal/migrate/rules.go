@@ -152,7 +152,7 @@ func rulesOfWork() []Rule {
 		},
 		{
 			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
-			AnsibleOperator: "knows roles and playbooks only: this is not a project of its own", Rolewright: "runs it",
+			AnsibleOperator: "knows roles and playbooks only: this is not a project of ansible-operator", Rolewright: "runs it",
 			Do: "nothing, if the operator is Rolewright's already",
 		},
 		{

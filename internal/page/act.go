@@ -39,7 +39,7 @@ type Asked struct {
 
 // ErrChanged is in the chain of the error of an action on something that no longer exists:
 // another object has the name now, or another run is in progress.
-var ErrChanged = errors.New("reload the page of the object, and check whether you still want this")
+var ErrChanged = errors.New("open the page of the object again, and check whether you still want this")
 
 // maxForm is how many bytes the body of a form may have.
 const maxForm = 1 << 10

@@ -252,7 +252,7 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 	}
 	for _, key := range append(limits(), "pattern") {
 		if limit := at(next, key); limit != nil && at(old, key) == nil && was != "" {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s: it gets a limit: %s %s", path, key, limit.Value))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it gets the %s %s", path, key, limit.Value))
 		}
 	}
 	for _, name := range values(at(next, "required")) {
@@ -262,7 +262,7 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 	}
 	if enum := at(next, "enum"); enum != nil {
 		if at(old, "enum") == nil {
-			m.breaks = append(m.breaks, fmt.Sprintf("%s: it accepts only choices now: %s", path, strings.Join(values(enum), ", ")))
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it accepts only these values now: %s", path, strings.Join(values(enum), ", ")))
 		}
 		for _, v := range values(at(old, "enum")) {
 			if !slices.Contains(values(enum), v) {

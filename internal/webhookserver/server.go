@@ -220,7 +220,7 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(answer); err != nil {
-		s.Log.V(1).Info("The output of a conversion was rejected", "reason", err.Error())
+		s.Log.V(1).Info("The answer to a conversion request could not be sent", "reason", err.Error())
 	}
 }
 
