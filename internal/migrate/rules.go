@@ -100,7 +100,7 @@ const (
 
 // Rules returns all rules, by their IDs.
 func Rules() []Rule {
-	return slices.Concat(rulesOfWork(), rulesOfPods(), rulesOfContent(), rulesOfReaders(), rulesOfFaults())
+	return slices.Concat(rulesOfWork(), rulesOfPermissions(), rulesOfPods(), rulesOfContent(), rulesOfReaders(), rulesOfFaults())
 }
 
 // rulesOfWork are the rules about what has to be changed first.
@@ -141,6 +141,23 @@ func rulesOfWork() []Rule {
 			Switch: "ANSIBLE_DEBUG_LOGS=true has the whole output", Do: "remove the container",
 		},
 		{
+			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
+			AnsibleOperator: "knows roles and playbooks only: this is not a project of ansible-operator", Rolewright: "runs it",
+			Do: "nothing, if the operator is Rolewright's already",
+		},
+		{
+			ID: noProgram, Severity: Blocked, Title: "a program is not in the image",
+			AnsibleOperator: "UBI 9 has curl and rpm", Rolewright: "has none of curl, git, rpm and unzip in the image: the line fails with the exit code 127",
+			Do: "apt-get install what is needed, or ADD, or a stage of its own; in a task, uri or get_url; or keep your image, and copy the program into it (docs/image.md)",
+		},
+		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is invalid", Do: "rolewright validate"},
+	}
+}
+
+// rulesOfPermissions are the rules about what the operator or a task is not allowed to do.
+func rulesOfPermissions() []Rule {
+	return []Rule{
+		{
 			ID: noPatch, Severity: Blocked, Title: "the operator may update a watched kind, and not patch it",
 			AnsibleOperator: "writes status and finalizers with an update", Rolewright: "writes them with a patch, and otherwise has no status and no finalizer",
 			Do: "grant patch beside update",
@@ -151,21 +168,10 @@ func rulesOfWork() []Rule {
 			Rolewright:      "sends such a request to the API server, which refuses it with 403", Do: "grant get beside list and watch",
 		},
 		{
-			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
-			AnsibleOperator: "knows roles and playbooks only: this is not a project of ansible-operator", Rolewright: "runs it",
-			Do: "nothing, if the operator is Rolewright's already",
-		},
-		{
-			ID: noProgram, Severity: Blocked, Title: "a program is not in the image",
-			AnsibleOperator: "UBI 9 has curl and rpm", Rolewright: "has none of curl, git, rpm and unzip in the image: the line fails with the exit code 127",
-			Do: "apt-get install what is needed, or ADD, or a stage of its own; in a task, uri or get_url; or keep your image, and copy the program into it (docs/image.md)",
-		},
-		{
 			ID: impersonation, Severity: Blocked, Title: "a task acts as another user",
 			AnsibleOperator: "the API proxy passes Impersonate-* on", Rolewright: "refuses such a request with 403",
 			Do: "grant the operator what the task needs, or give the task a kubeconfig of its own, which does not lead to the API proxy",
 		},
-		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is invalid", Do: "rolewright validate"},
 	}
 }
 
