@@ -322,6 +322,7 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 	go func() { served <- gateway.Start(gatewayCtx) }()
 	go func() {
 		err := mgr.Start(ctx)
+		o.set.Close(ErrShutdown)
 		stopGateway()
 		o.ended <- errors.Join(err, <-served)
 	}()

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -37,12 +40,16 @@ const (
 )
 
 // reporter writes the operator's own Events in the background. The library merges equal Events
-// into one with a count, and retries. reporter is a runnable of the manager that does not wait for
-// leadership, so that the manager stops it after the runs.
+// into one with a count, and retries. A manager stops what does not need leadership before the runs,
+// and what needs it at the same time; so reporter writes until it is closed.
 type reporter struct {
 	events.EventRecorder
 	caster events.EventBroadcaster
+	sink   *eventSink
 	log    logr.Logger
+	// recording ends with end.
+	recording context.Context
+	end       context.CancelFunc
 }
 
 func newReporter(mgr manager.Manager, log logr.Logger) (*reporter, error) {
@@ -51,18 +58,31 @@ func newReporter(mgr manager.Manager, log logr.Logger) (*reporter, error) {
 		return nil, fmt.Errorf("client for Events: %w", err)
 	}
 	log = log.WithName("events")
-	caster := events.NewBroadcaster(&eventSink{EventSink: &events.EventSinkImpl{Interface: client}, log: log})
-	return &reporter{caster.NewRecorder(mgr.GetScheme(), reportingController), caster, log}, nil
+	sink := &eventSink{EventSink: &events.EventSinkImpl{Interface: client}, log: log}
+	caster := events.NewBroadcaster(sink)
+	r := &reporter{EventRecorder: caster.NewRecorder(mgr.GetScheme(), reportingController), caster: caster, sink: sink, log: log}
+	r.recording, r.end = context.WithCancel(logr.NewContext(context.Background(), log))
+	return r, nil
 }
 
 // Start implements [manager.Runnable].
-func (r *reporter) Start(ctx context.Context) error {
-	if err := r.caster.StartRecordingToSinkWithContext(logr.NewContext(ctx, r.log)); err != nil {
+func (r *reporter) Start(context.Context) error {
+	if err := r.caster.StartRecordingToSinkWithContext(r.recording); err != nil { //nolint:contextcheck // outlives the manager's runnables
 		return fmt.Errorf("recorder of Events: %w", err)
 	}
-	<-ctx.Done()
-	r.caster.Shutdown()
 	return nil
+}
+
+// close waits until the Events of the runs that ended last are written, for three seconds at most.
+func (r *reporter) close() {
+	defer r.end()
+	r.caster.Shutdown()
+	err := wait.PollUntilContextTimeout(r.recording, 100*time.Millisecond, 3*time.Second, false, func(context.Context) (bool, error) {
+		return r.sink.writes.Load() == 0, nil
+	})
+	if err != nil {
+		r.log.Info("Events about the last runs may not be written, since the API server does not answer")
+	}
 }
 
 // NeedLeaderElection implements [manager.LeaderElectionRunnable].
@@ -71,18 +91,23 @@ func (*reporter) NeedLeaderElection() bool { return false }
 // eventSink drops Events that the operator may not write, and logs that once.
 type eventSink struct {
 	events.EventSink
-	log  logr.Logger
-	once sync.Once
+	log    logr.Logger
+	once   sync.Once
+	writes atomic.Int32 // in progress
 }
 
 // Create implements [events.EventSink].
 func (s *eventSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s.writes.Add(1)
+	defer s.writes.Add(-1)
 	made, err := s.EventSink.Create(ctx, e)
 	return s.allowed(made, e, err)
 }
 
 // Patch implements [events.EventSink].
 func (s *eventSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	s.writes.Add(1)
+	defer s.writes.Add(-1)
 	made, err := s.EventSink.Patch(ctx, e, data)
 	return s.allowed(made, e, err)
 }

@@ -128,6 +128,29 @@ func TestReport_OncePerStreak(t *testing.T) {
 	}
 }
 
+// An operator that ends waits for its runs, and for the Event of one that fails.
+func TestReport_OfARunThatFailsWhileTheOperatorEnds(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	o := start(t, cfg, &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		close(begun)
+		<-end
+		return failed("no disk"), nil
+	}}, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, object(gvk, ns, "it", nil))
+	<-begun
+	o.cancel()
+	eventually(t, "the operator ends", func() bool { return strings.Contains(o.log(), "Stopping and waiting for leader election runnables") })
+	close(end)
+	o.stop()
+	var list eventsv1.EventList
+	must.Do(t, c.List(t.Context(), &list, client.InNamespace(ns)))
+	if len(list.Items) != 1 || list.Items[0].Reason != "TaskFailed" {
+		t.Errorf("Events: %+v", list.Items)
+	}
+}
+
 // awaitEvents waits for Events in a namespace, and fails the test if there are others than
 // one for each of these reasons, which are in order.
 func awaitEvents(t *testing.T, c client.Client, namespace string, reasons ...string) []eventsv1.Event {

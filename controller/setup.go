@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller/dependent"
@@ -51,7 +50,7 @@ type Set struct {
 	// content reads what objects wait for, and writes the Events of roles.
 	content dynamic.Interface
 	// events writes the operator's own Events; nil if there is no operator.
-	events events.EventRecorder
+	events *reporter
 	// busy maps the UIDs of objects with a run in progress to the run's ID, since
 	// several watches of one kind see the same objects.
 	busy sync.Map
@@ -208,6 +207,7 @@ func (s *Set) Close(cause error) {
 	s.closed = true
 	s.mu.Unlock()
 	s.active.Wait()
+	s.events.close()
 }
 
 // Abort stops the runs in progress, with cause, without waiting for their end.
