@@ -8,7 +8,9 @@ import sys
 
 
 def config_file() -> tuple | None:
-    """Return the configuration file that Ansible finds here, and its version."""
+    """Return the path of the configuration file that Ansible finds here, with values that change when the file does.
+    Return None if Ansible finds no file.
+    """
     from ansible.config.manager import find_ini_config_file
 
     path = find_ini_config_file()
@@ -19,7 +21,7 @@ def config_file() -> tuple | None:
 
 
 def kubernetes_core() -> list[str]:
-    """Return where the collection kubernetes.core is looked for."""
+    """Return the directories in which Ansible looks for the collection kubernetes.core, in order."""
     from ansible import constants
 
     return [os.path.join(os.path.expanduser(place), "ansible_collections", "kubernetes", "core")
@@ -27,7 +29,7 @@ def kubernetes_core() -> list[str]:
 
 
 def module_files() -> list[str]:
-    """Return the files that modules consist of: Ansible's own and those of kubernetes.core."""
+    """Return the Python files of the modules and module utilities of Ansible and of kubernetes.core."""
     import ansible
 
     roots = [os.path.join(os.path.dirname(ansible.__file__), name) for name in ("module_utils", "modules")]
@@ -41,5 +43,5 @@ def module_files() -> list[str]:
 
 
 def has_engine() -> bool:
-    """Tell whether templates are the work of the engine that ansible-core has from 2.19 on."""
+    """Tell whether Ansible has the template engine of ansible-core 2.19 and later."""
     return importlib.util.find_spec("ansible._internal") is not None and importlib.util.find_spec("ansible._internal._templating") is not None

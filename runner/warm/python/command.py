@@ -1,9 +1,9 @@
 """ansible-runner in a forked process.
 
-It is the installed one, unchanged: everything that it does with a private data
-directory it does here. Only where it would start ansible-playbook in a pseudo
-terminal, the process that it has forked goes on as ansible-playbook itself, see
-playbook.become.
+The installed ansible-runner runs unchanged, and does everything that it does with
+a private data directory. There is one difference: it forks a child to execute
+ansible-playbook in a pseudo terminal, and this child becomes ansible-playbook
+without executing it, see playbook.become.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import serverstate
 
 
 def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
-    """Run ansible-runner with the arguments. It does not return."""
+    """Run ansible-runner with the arguments. This function does not return."""
     name, _, value = cookie.partition("=")
     environment[name] = value
     process.reopen_stdio()
@@ -48,8 +48,8 @@ def patch_spawn() -> None:
     class Spawn(pexpect.spawn):
         """A child whose output is read to its end.
 
-        ansible-runner stops to read as soon as the child has ended, even if output is
-        still in the pseudo terminal: on a busy machine the error is lost.
+        ansible-runner stops reading as soon as the child has ended, even if the pseudo
+        terminal still holds output: on a busy machine, error messages would be lost.
         """
 
         reading = False
@@ -62,7 +62,7 @@ def patch_spawn() -> None:
                 try:
                     while True:
                         self.read_nonblocking(self.maxread, 0)
-                except (pexpect.EOF, pexpect.TIMEOUT, OSError):  # OSError: it is being closed
+                except (pexpect.EOF, pexpect.TIMEOUT, OSError):  # OSError: the terminal is being closed
                     pass
             return False
 

@@ -1,6 +1,6 @@
 """Executes modules on the connection "local" by forking instead of starting Python.
 
-What is not recognised word for word goes the ordinary way.
+A command that does not match word for word is executed the ordinary way.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ import serverstate
 WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
 #: A variable of the shell.
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: What up to ansible-core 2.20 ends a command.
+#: The end of a command up to ansible-core 2.20.
 SLEEP = "(?: && sleep 0)?"
-#: What Ansible makes of a module: assignments, interpreter, file.
+#: The command that executes a module: assignments, interpreter, file.
 MODULE = re.compile(rf"((?:[A-Za-z_]\w*={WORD} )*)({WORD}) ({WORD}/AnsiballZ_[\w.]+\.py){SLEEP}")
 
 
-#: What Ansible has done for a module: its temporary directory made, made
-#: executable, and removed. The paths are those that need no quotes.
+#: The other commands that Ansible needs for a module: they find the home directory, make
+#: a temporary directory, make it and the module executable, and remove the directory.
+#: Only paths that need no quotes match.
 PATH = r"(/[\w./-]+)"
 HOME = re.compile(rf"echo ~(\w+){SLEEP}")
 MAKE = re.compile(rf'\( umask 77 && mkdir -p "` echo {PATH} `"&& mkdir "` echo {PATH} `" && echo ([\w.-]+)="` echo {PATH} `" \){SLEEP}')
@@ -40,7 +41,7 @@ EXECUTABLE = re.compile(rf"chmod u\+(x|rwx) {PATH} {PATH}{SLEEP}")
 REMOVE = re.compile(rf"rm -f -r {PATH} > /dev/null 2>&1{SLEEP}")
 
 
-#: Why the last module was not forked that came here; the empty string if it was.
+#: Why the last module that came here was not forked; the empty string if it was forked.
 _why = "other"
 
 
@@ -56,10 +57,10 @@ def count_modules() -> None:
         try:
             return ordinary(self, *args, **kwargs)
         finally:
-            if _why and not fences.guarded():  # else a worker follows, and counts it
+            if _why and not fences.guarded():  # a guarded task gets a worker, which counts the module
                 try:
                     way = unforked(self, bool(kwargs.get("wrap_async")))
-                except Exception:  # noqa: B902, to count must not take the place of what the module has said
+                except Exception:  # noqa: B902, an error here must not replace the module's result
                     way = "other"
                 runtrace.count("modules " + way)
 
@@ -67,7 +68,7 @@ def count_modules() -> None:
 
 
 def unforked(action: Any, wrap_async: bool) -> str:
-    """Return why a module was not forked, as runtrace.COUNTED has it."""
+    """Return why a module was not forked, in the words of runtrace.COUNTED."""
     connection = action._connection
     if wrap_async or action._task.async_val:
         return "async"
@@ -79,23 +80,23 @@ def unforked(action: Any, wrap_async: bool) -> str:
 
 
 def install(channel: socket.socket) -> None:
-    """Let the connection plugin local execute modules through module.serve, and
-    do the work around them itself.
+    """Let the connection plugin local have modules forked by module.serve, and
+    do the work of the other commands for a module itself.
     """
     from ansible.plugins.connection import local
 
     count_modules()
     ordinary = local.Connection.exec_command
-    # That of a worker, where it has none of its own: an option from ansible-core 2.20 on.
+    # This process's session. Workers leave it from ansible-core 2.19 on; from 2.20 on, an option can keep them in it.
     session = os.getsid(0) if workers_detach() else None
-    # Those of the process that forks modules. A plugin may give others to this one.
+    # The process that forks modules has the same bounds now. Later, a plugin may change those of this process.
     bounds = process.bounds()
     given = early()
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         shell, script = (None, None) if in_data else shell_script(self, cmd)
         if shell is not None and script is not None:
-            # Connects, as the ordinary method does first.
+            # Connect, as the ordinary method does first.
             super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
@@ -122,44 +123,49 @@ def install(channel: socket.socket) -> None:
 
 
 def usual(session: int | None, bounds: tuple) -> bool:
-    """Tell whether a module that is forked is in a session, and has the bounds, as if it were started here."""
+    """Tell whether a forked module would be in the same kind of session, and have the same bounds, as a module that this
+    process starts.
+    """
     return (fences.inside() or os.getsid(0) != session) and process.bounds() == bounds
 
 
 def early() -> dict[str, str]:
-    """Return the variables of now that have to be there when the interpreter of a module starts."""
+    """Return the current environment variables that have to be set before the interpreter of a module starts."""
     return {name: value for name, value in os.environ.items() if serverstate.is_early(name)}
 
 
 def workers_detach() -> bool:
-    """Tell whether workers have sessions of their own: from ansible-core 2.19 on."""
+    """Tell whether this Ansible can give each worker its own session, as ansible-core does from 2.19 on."""
     from ansible.executor.process.worker import WorkerProcess
 
     return hasattr(WorkerProcess, "_detach")
 
 
 def decline(why: str) -> None:
-    """Remember why the module that is executed now is not forked."""
+    """Remember why the current module is not forked; the empty string if it is."""
     global _why
     _why = why
 
 
 def shell_script(self: Any, cmd: str) -> tuple[str, str] | tuple[None, None]:
-    """Return the shell of a command, and what it executes as this user."""
+    """Return the shell of a command and the script that it executes. Return (None, None) unless the command only starts a
+    shell with -c as this user.
+    """
     if not isinstance(cmd, str) or self.become is not None or self.cwd is not None and not os.path.isdir(self.cwd):
         return None, None
     try:
         words = shlex.split(cmd)
     except ValueError:
         return None, None
-    # bash executes a file first where BASH_ENV names one.
+    # If BASH_ENV names a file, bash executes that file first.
     shells = ("/bin/sh",) if "BASH_ENV" in os.environ else ("/bin/sh", "/bin/bash")
     return (words[0], words[2]) if len(words) == 3 and words[0] in shells and words[1] == "-c" else (None, None)
 
 
 def do(script: str) -> bytes | None:
-    """Do what the script does, and return its output; None if it is anything
-    else, or something is not as usual: then nothing has been done.
+    """Do what a script would do, and return its output. Return None if the script is
+    not known, or if something is unusual or fails: then the shell can still execute
+    the whole script.
     """
     if match := HOME.fullmatch(script):
         try:
@@ -197,7 +203,7 @@ def do(script: str) -> bytes | None:
 
 
 def missing(path: str) -> list[str]:
-    """Return the directories that are not there, from a path upwards."""
+    """Return the directories that do not exist, from the path upwards."""
     found = []
     while not os.path.isdir(path):
         found.append(path)
@@ -213,14 +219,18 @@ def say(self: Any, cmd: str) -> None:
 
 
 def is_own(interpreter: str, *others: str) -> bool:
-    """Tell whether words are this interpreter, by any name that it has in its directory, which says where its libraries are."""
+    """Tell whether words name this interpreter, and nothing else. Any of its names in its own directory is accepted, because
+    the directory determines where its libraries are.
+    """
     own = sys.executable
     return not others and (interpreter == own or os.path.dirname(interpreter) == os.path.dirname(own)
                            and os.path.realpath(interpreter) == os.path.realpath(own))
 
 
 def named(directory: str, name: str) -> str:
-    """Return the path that a shell gives to its directory where PWD is a name: that name, if it is an absolute one of it."""
+    """Return the PWD that a shell sets in a directory if it inherits name as PWD: name if this is an absolute path of the
+    directory, else the real path.
+    """
     try:
         kept = name.startswith("/") and os.path.samefile(name, directory)
     except OSError:
@@ -229,9 +239,9 @@ def named(directory: str, name: str) -> str:
 
 
 def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tuple[str, str, dict[str, str], str | None] | None:
-    """Return the interpreter, the file of a module, the environment and the directory to execute
-    it in; None if the script is anything else. The process that forks modules
-    was given the early variables that it has.
+    """Return the interpreter, the module file, the environment and the working directory with which
+    a script executes a module. Return None if the script does something else, or if the module cannot
+    be forked. given has the early variables of the process that forks modules.
     """
     match = MODULE.fullmatch(script)
     if match is None:
@@ -241,7 +251,7 @@ def recognise(self: Any, shell: str, script: str, given: dict[str, str]) -> tupl
         decline("interpreter")
         return None
     environment = dict(os.environ)
-    # Some shells hand on what they cannot name, and some do not. A plugin may have changed what has to be there early.
+    # Only some shells pass on variables whose names they do not accept. A plugin may have changed early variables.
     if not all(NAME.fullmatch(name) for name in environment) or early() != given:
         decline("environment")
         return None

@@ -1,11 +1,11 @@
-"""Objects that are never freed, and so never written to for being used.
+"""Immortal objects: Python never frees them, and does not write to them when it uses them.
 
-Each use of an object is counted in the object itself, and the first such write
-to a page has a forked process copy the page. Since Python 3.12 there are objects
-that are not counted: those whose count is very large (PEP 683). The
-server makes all of its own such objects before it forks. They live as long as
-every process that is forked: a module, class or function that the server has
-imported is never freed there anyway.
+Python counts the references to an object in the object itself. The first such
+write to a page makes a forked process copy the page. Since Python 3.12, an object
+with a very large count is immortal: its references are not counted (PEP 683). The
+server makes all its objects immortal before it forks. Forked processes would
+keep them anyway: they never free a module, class or function that the server has
+imported.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import types
 
 import switches
 
-#: The lower half of the count of an object that is not counted, by which versions
-#: since 3.12 recognise one. Python 3.14 counts down what is as large as can be.
+#: The lower half of the reference count of an immortal object, by which Python recognises
+#: it since 3.12. Python 3.14 would count down from the largest number.
 COUNT = 0xFFFFFFFF if sys.version_info < (3, 14) else 0xC0000000
-#: Objects of these types are used up, not imported.
+#: Types of objects that belong to running code, and that are freed when it ends. They do not become immortal.
 PASSING = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.TracebackType)
-#: What of a code object is an object of its own. The collector does not know it.
+#: The attributes of a code object that are separate objects. The garbage collector does not know them.
 PARTS = ("co_consts", "co_names", "co_filename", "co_name", "co_qualname", "co_linetable", "co_exceptiontable")
 
 
 def is_possible() -> bool:
-    """Tell whether this interpreter has such objects, and where they are expected."""
+    """Tell whether this interpreter has immortal objects, and keeps their counts where make writes them."""
     if sys.version_info < (3, 12) or sys.implementation.name != "cpython" or sys.byteorder != "little" \
             or sysconfig.get_config_var("Py_GIL_DISABLED") or sysconfig.get_config_var("Py_DEBUG") or sys.maxsize < 1 << 32:
         return False
@@ -42,13 +42,11 @@ def is_possible() -> bool:
 
 
 def make() -> int:
-    """Make all objects of this process such, but those that are passing. Return
-    how many.
-    """
+    """Make all objects of this process immortal, except those of the types PASSING. Return their number."""
     if switches.without("immortal") or not is_possible():
         return 0
     gc.collect()
-    # What is found is held, or it might be freed before it is marked.
+    # found also holds the objects, because some might be freed before they are marked.
     found: dict[int, object] = {}
     queue = [value for value in gc.get_objects() if not isinstance(value, PASSING)]
     ours = (id(found), id(queue))

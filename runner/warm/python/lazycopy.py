@@ -1,7 +1,7 @@
-"""Variables for a template that is looked up, copied when it uses them.
+"""Variables for lookup('template'), copied only when the template uses them.
 
-Ansible copies all variables, with all that they contain, for each
-lookup('template'). Of hundreds, a template uses a few.
+For each lookup('template'), Ansible makes a deep copy of all variables: often
+hundreds, of which the template uses a few.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import switches
 
 
 def install() -> None:
-    """Let lookup('template') copy the variables that it uses. Until ansible-core 2.18: from 2.19 on, templates take
-    no other dictionaries than plain ones.
+    """Let lookup('template') copy only the variables that it uses. This is done up to ansible-core 2.18: from 2.19 on,
+    templates accept only plain dictionaries.
     """
     if ansiblefiles.has_engine() or switches.without("lazycopy"):
         return
@@ -26,15 +26,15 @@ def install() -> None:
 
 
 def deepcopy(variables: Any) -> Any:
-    """Return what copy.deepcopy would, as far as can be told by reading it."""
+    """Return a deep copy. A dictionary reads like the result of copy.deepcopy, but copies its values only when they are read."""
     return Copy(variables) if type(variables) is dict else copy.deepcopy(variables)
 
 
 class Copy(dict):
     """A deep copy of a dictionary, whose values are copied when they are read.
 
-    What two values share, their copies share as well. It has an __iter__ of its
-    own, so that Python reads it by its methods where it reads all of a dictionary.
+    What two values share, their copies share as well. The class overrides __iter__
+    so that Python uses the methods of the class, too, when it reads a whole dictionary.
     """
 
     def __init__(self, original: dict) -> None:
