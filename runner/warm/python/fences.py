@@ -1,6 +1,8 @@
-"""What a task must not do that is executed in ansible-playbook itself: it would leave something behind, of which
-Ansible's workers free the others by their end. A task that tries is Unfit, until it has begun to execute a module, which
-cannot be done twice. What is left of it then computes nothing.
+"""Fences around a task that ansible-playbook executes itself.
+
+What a task leaves behind in a worker is gone when the worker ends; in ansible-playbook, later tasks would see it. So such a
+task must not do what could leave something behind. If it tries, it is Unfit and gets a worker. Once the task has begun to
+execute a module, the fences are open, because a module must not be executed twice. The rest of the task computes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 import ansiblefiles
 import prepared
 
-#: Plugins that compute, or read files, and keep nothing; by their type. They are Ansible's own by their path.
+#: Ansible's plugins, by type, that only compute or read files, and keep nothing. See own, which also checks the path.
 PLUGINS = {
     "action": frozenset("assert debug fail include_vars set_fact set_stats validate_argument_spec".split()),
     "connection": frozenset(["local"]),
@@ -29,64 +31,64 @@ PLUGINS = {
     "lookup": frozenset("dict env file fileglob first_found flattened indexed_items items list nested sequence subelements template "
                         "together varnames vars".split()),
 }
-#: Plugins of actions that execute a module and do nothing else, of Ansible's own. Each module without one of its own has "normal".
+#: Ansible's action plugins that only execute a module. A module without an action plugin has "normal".
 EXECUTING = frozenset("command gather_facts normal shell".split())
-#: The same of COLLECTIONS: one file has all names.
+#: The action plugins of COLLECTIONS that only execute a module. All these names stand for the same file.
 EXECUTING_OF_COLLECTIONS = frozenset("k8s k8s_cluster_info k8s_info k8s_log k8s_scale k8s_service".split())
-#: Names in templates behind which there is what tasks share, and not a copy of it.
+#: Names by which a template reaches what tasks share, and not a copy of it.
 SHARED = frozenset(["hostvars", "self", "vars"])
-#: Functions of templates, by whose attributes there is, too. They can be called.
+#: Functions whose attributes lead there, too. A template may only call them.
 FUNCTIONS = frozenset("cycler dict joiner lipsum lookup namespace now q query range undef".split())
 #: Collections whose filters and tests keep nothing.
 COLLECTIONS = ("kubernetes.core",)
 
 
 class Unfit(BaseException):
-    """The task needs a worker. No Exception: Ansible and Jinja make results of those."""
+    """Raised if the task needs a worker. It is no Exception, because Ansible and Jinja turn exceptions into results."""
 
     def __init__(self, way: str, what: str) -> None:
         super().__init__(what)
-        #: Why, as runtrace.COUNTED has it.
+        #: The reason, in the words of runtrace.COUNTED.
         self.way = way
 
 
 class State:
-    """What this process knows of the task that it executes."""
+    """What this process knows about the task that it executes."""
 
     thread: int | None = None
     queue: Any = None
-    #: The task may execute a module, and has begun to.
+    #: Whether the task may execute a module, and whether it has begun to.
     executes = False
     begun = False
-    #: Directories that were made for the module, and how many tasks in a row could not have one forked.
+    #: The directories that were made for the module, and the number of tasks in a row whose module could not be forked.
     made: list[str] = []
     unforked = 0
-    #: Values that were looked at, by their identities; with them, so that these stay theirs.
+    #: The values that were checked, by their ids. They are kept so that no other value can get the same id.
     copied: dict[int, Any] = {}
 
 
-#: What was replaced: object, name, and what it was (None if the object had it from elsewhere).
+#: What was replaced: owner, name and old value. The value is None if the owner itself did not have the name.
 _replaced: list[tuple[Any, str, Any]] = []
 
 
 def inside() -> bool:
-    """Tell whether this thread executes a task. There is another one, which takes results."""
+    """Tell whether this thread executes a task. Another thread receives results."""
     return State.thread == threading.get_ident()
 
 
 def guarded() -> bool:
-    """Tell whether this thread executes a task that can have a worker still."""
+    """Tell whether this thread executes a task that can still get a worker."""
     return inside() and not State.begun
 
 
 def replace(owner: Any, name: str, value: Any) -> None:
-    """Replace a name of a class or module."""
+    """Replace a name of a class or module until remove is called."""
     _replaced.append((owner, name, vars(owner).get(name)))
     setattr(owner, name, value)
 
 
 def remove() -> None:
-    """Give everything back. Called in a worker, whose errors may show where they came by."""
+    """Restore everything that was replaced. Called in a worker, because its errors may show their frames."""
     for owner, name, value in reversed(_replaced):
         if value is None:
             delattr(owner, name)
@@ -96,7 +98,7 @@ def remove() -> None:
 
 
 def install() -> None:
-    """Put up all fences. Called once plugins of callbacks are loaded: that of ansible-runner replaces Display.display."""
+    """Put up all fences. Called after the callback plugins are loaded, because ansible-runner's replaces Display.display."""
     fence_plugins()
     fence_filters()
     fence_templates()
@@ -108,7 +110,7 @@ def install() -> None:
 
 @functools.cache
 def own(kind: str, path: str | None, names: frozenset[str]) -> bool:
-    """Tell whether a file is a plugin of Ansible's own with one of the names."""
+    """Tell whether a file is one of Ansible's own plugins of this kind, and has one of the names."""
     directory, name = os.path.split(os.path.realpath(path or ""))
     return os.path.splitext(name)[0] in names and directory == os.path.join(ansible(), "plugins", kind)
 
@@ -122,7 +124,7 @@ def ansible() -> str:
 
 
 def fence_plugins() -> None:
-    """No plugins but those of PLUGINS, and filters and tests."""
+    """Allow only the plugins in PLUGINS, filters, tests, and the action plugin of a task that may execute a module."""
     import ansible.plugins.loader as loader
 
     ordinary = loader.PluginLoader.get_with_context
@@ -140,7 +142,7 @@ def fence_plugins() -> None:
 
 @functools.cache
 def executing(path: str | None) -> bool:
-    """Tell whether a file is a plugin of actions that execute a module and do nothing else."""
+    """Tell whether a file is an action plugin that only executes a module."""
     if own("action", path, EXECUTING):
         return True
     directory, name = os.path.split(os.path.realpath(path or ""))
@@ -149,7 +151,7 @@ def executing(path: str | None) -> bool:
 
 
 def executes(task: Any, variables: dict) -> bool:
-    """Tell whether the action of a task executes one module and does nothing else."""
+    """Tell whether the action of a task only executes one module."""
     import ansible.constants as constants
     import ansible.plugins.loader as loader
 
@@ -160,14 +162,14 @@ def executes(task: Any, variables: dict) -> bool:
 
 
 def places() -> tuple[int, int]:
-    """Return how many directories with filters and tests were added so far: by roles."""
+    """Return how many directories with filters, and how many with tests, roles have added so far."""
     import ansible.plugins.loader as loader
 
     return len(loader.filter_loader._extra_dirs), len(loader.test_loader._extra_dirs)
 
 
 def fence_filters() -> None:
-    """No filters and tests that could keep something: of the project, or of other collections."""
+    """Refuse filters and tests that could keep something: those of the project and of collections not in COLLECTIONS."""
     try:
         from ansible._internal._templating._jinja_plugins import JinjaPluginIntercept
     except ImportError:
@@ -189,8 +191,8 @@ def fence_filters() -> None:
 
 
 def keeps_nothing(loader: Any, name: str) -> bool:
-    """Tell whether a filter or test is Jinja's, Ansible's, or of one of COLLECTIONS. Those of other collections are not
-    even imported, which each worker does that uses one.
+    """Tell whether a filter or test is Jinja's, Ansible's, or from one of COLLECTIONS. Filters and tests of other
+    collections are not even imported here: each worker that uses one imports it.
     """
     from jinja2 import defaults
 
@@ -200,7 +202,7 @@ def keeps_nothing(loader: Any, name: str) -> bool:
         if plugin is None and name.startswith(tuple(f"{c}." for c in COLLECTIONS)):
             plugin = loader.get(name)
     except Exception:
-        return False  # the worker's error is the right one
+        return False  # the worker reports the error
     if plugin is None:
         return name in (defaults.DEFAULT_FILTERS if loader.type == "filter" else defaults.DEFAULT_TESTS)
     path = os.path.realpath(getattr(plugin, "_original_path", ""))
@@ -209,13 +211,13 @@ def keeps_nothing(loader: Any, name: str) -> bool:
 
 
 def collection(name: str) -> str | None:
-    """Return the directory of a collection."""
+    """Return the directory of a collection; None if nothing of it is imported."""
     module = sys.modules.get("ansible_collections." + name)
     return os.path.realpath(next(iter(module.__path__))) if module is not None else None
 
 
 def left() -> tuple:
-    """Return what the import of a file may leave in a process for all that come after it."""
+    """Return the state of this process that the import of a file may change for everything after it."""
     umask = os.umask(0o077)
     os.umask(umask)
     signals = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -223,8 +225,9 @@ def left() -> tuple:
 
 
 def import_filters(queue: Any) -> bool:
-    """Import the files of filters and tests, as the first use of one does, and tell whether that shows and leaves nothing.
-    Else each worker has to do it by itself: a process that is forked for it tries first, where there are files but Ansible's.
+    """Import the files of filters and tests, as their first use does. Return whether the import succeeds, shows nothing and
+    leaves nothing behind; if not, each worker has to import the files itself. If there are files besides Ansible's, a forked
+    process tries the import first.
     """
     import ansible.plugins.loader as loader
 
@@ -250,14 +253,14 @@ def import_filters(queue: Any) -> bool:
 
 
 def has_others() -> bool:
-    """Tell whether there are directories with filters or tests that are imported whole, but Ansible's own."""
+    """Tell whether any directory from which all filters or tests are imported is not Ansible's own."""
     import ansible.plugins.loader as loader
 
     return any(not path.startswith(ansible() + os.sep) for each in (loader.filter_loader, loader.test_loader) for path in prepared.existing(each))
 
 
 def imported(loaders: tuple, queue: Any) -> bool:
-    """Import the files of filters and tests, and tell whether that is possible and shows nothing."""
+    """Import the files of filters and tests, and return whether the import succeeds and shows nothing."""
     State.thread, State.queue = threading.get_ident(), queue
     try:
         for each in loaders:
@@ -272,7 +275,7 @@ def imported(loaders: tuple, queue: Any) -> bool:
 
 
 def fence_templates() -> None:
-    """No template by which a task could reach what it shares with others."""
+    """Refuse templates by which a task could reach what it shares with other tasks."""
     import jinja2
 
     ordinary = jinja2.Environment._generate
@@ -286,7 +289,7 @@ def fence_templates() -> None:
 
 
 def reached(tree: Any) -> str | None:
-    """Return that by which a template could reach what tasks share; None if there is nothing."""
+    """Return the name or text by which a template could reach what tasks share, or None."""
     from jinja2 import nodes
 
     called = {id(node.node) for node in tree.find_all(nodes.Call)}
@@ -310,7 +313,7 @@ def reached(tree: Any) -> str | None:
 
 
 def fence_values() -> None:
-    """No variable of which a template gets no copy: a set, for instance. From 2.19 on, there is none."""
+    """Refuse variables that a template gets without a copy, such as a set. From 2.19 on, there are no such variables."""
     import jinja2
     from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode
     from ansible.template.vars import AnsibleJ2Vars
@@ -341,8 +344,8 @@ def fence_values() -> None:
 
 
 def fence_messages() -> None:
-    """No message: ansible-runner makes events of them, which a worker writes itself. What workers send to be shown is
-    put into the task's queue.
+    """Refuse messages: ansible-runner turns them into events, which a worker writes itself. What a worker would send to
+    ansible-playbook to be shown is put into the task's queue.
     """
     from ansible.utils.display import Display
 
@@ -364,12 +367,12 @@ def fence_messages() -> None:
 
 
 def fence_warnings() -> None:
-    """No warning of Python, which goes to the standard error, and is given once in a process."""
+    """Refuse warnings of Python, which go to stderr, and which a process gives only once."""
     ordinary = warnings.showwarning
 
     def showwarning(*args: Any, **kwargs: Any) -> None:
         if guarded():
-            with warnings.catch_warnings():  # forgets what was given
+            with warnings.catch_warnings():  # makes Python forget which warnings were given
                 pass
             re.purge()
             raise Unfit("message", "a warning of Python")
@@ -379,7 +382,7 @@ def fence_warnings() -> None:
 
 
 def hide_frames() -> None:
-    """Let no traceback have the functions of this directory, which a result would show that has one."""
+    """Keep the functions of this directory out of tracebacks, because results may contain tracebacks."""
     ordinary = traceback.TracebackException.__init__
     ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
 

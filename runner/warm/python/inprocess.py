@@ -1,13 +1,13 @@
 """Tasks that only compute, or execute a module, executed in ansible-playbook itself.
 
 Ansible forks a worker for each task. Most tasks of a role only compute: those
-that `when` skips, set_fact, debug, assert and their like. A fork costs them more
-than they do, and what they have compiled and loaded is lost with it. Most others
-have a process of their own do their work: the module's.
+that `when` skips, set_fact, debug, assert and similar ones. A fork costs more than
+their work, and what they have compiled and loaded is lost when the worker ends.
+Most other tasks leave their work to another process: the module's.
 
-Such a task is begun in ansible-playbook. Where it turns out to need more (see
-fences), or fails before its module has begun, what it has done is forgotten, and
-a worker is forked for it.
+Tasks of both kinds begin in ansible-playbook. If a task turns out to need a worker
+(see fences), or fails before its module has begun, ansible-playbook forgets what
+the task has done, and forks a worker for it.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ import fences
 import runtrace
 import switches
 
-#: Lines of ansible-core whose workers were compared with this file. Newer ones keep in a worker which secrets are to be hidden.
+#: Lines of ansible-core whose workers were compared with this file. In newer lines, a worker also keeps the list
+#: of secrets to hide.
 LINES = ("2.14", "2.19")
-#: The strategy that takes one task after the other.
+#: The strategy that executes one task after the other.
 STRATEGY = frozenset(["linear"])
-#: Tasks that only have ansible-playbook read a file.
+#: Actions that only make ansible-playbook read a file.
 INCLUDES = frozenset("include include_role include_tasks".split())
-#: The verbosity from which on Ansible says how it executes a task: then it is Ansible's way.
+#: From this verbosity on, Ansible shows how it executes a task. Then all tasks have workers.
 DEBUGGED = 3
-#: After how many tasks in a row of which the module could not be forked, such as those of another interpreter, workers have all that execute one.
+#: After this many tasks in a row whose module could not be forked (for example, because it has another interpreter), all
+#: tasks that execute a module have workers.
 ENOUGH = 2
-#: How much a task may send, in bytes. A worker sends while it works, and keeps nothing.
+#: How many bytes a task may send here, where they are kept until it ends. A worker sends while it works, and keeps nothing.
 MOST = 4 << 20
 
-#: The strategy that queues a task.
+#: The strategy that queues the current task.
 _strategy: Any = None
 
 
 def install() -> None:
-    """Let ansible-playbook execute tasks itself that only compute."""
+    """Let ansible-playbook itself execute tasks that only compute, or that execute a module."""
     import ansible.constants as constants
     import ansible.plugins.strategy as strategy
     from ansible.release import __version__
@@ -66,11 +68,11 @@ def install() -> None:
 
 
 def worker(ordinary: type) -> type:
-    """Return the class of workers that execute their task here if they can."""
+    """Return a class of workers that execute their tasks in this process if possible, and fork if not."""
 
     class Worker(ordinary):  # type: ignore[misc, valid-type]
         def start(self) -> None:
-            # Outside of what handles Unfit, which would be the context of the worker's exceptions.
+            # Not while Unfit is handled: it would become the context of the worker's exceptions.
             if not executed(self):
                 super().start()
 
@@ -82,7 +84,7 @@ def worker(ordinary: type) -> type:
 
 
 def executed(self: Any) -> bool:
-    """Execute the task of a worker here, and tell whether that could be done. If not, nothing has happened."""
+    """Execute the task of a worker in this process. Return False if the task needs a worker; then it has had no effect."""
     queue = Queue()
     fences.State.begun = False
     fences.State.made.clear()
@@ -93,7 +95,7 @@ def executed(self: Any) -> bool:
         execute(self, queue)
     except KeyboardInterrupt:
         raise
-    except BaseException as why:  # noqa: B902, what it is the worker will tell
+    except BaseException as why:  # noqa: B902, the worker reports the error
         if fences.State.begun:
             raise RuntimeError(f"a task cannot go on that has executed a module: {why}") from why
         for made in fences.State.made:
@@ -108,8 +110,8 @@ def executed(self: Any) -> bool:
 
 
 def kept(task: Any) -> str | None:
-    """Return why a task has a worker, as runtrace.COUNTED has it, as far as can be told before it is begun. None if it may
-    turn out to compute only.
+    """Return why a task needs a worker, in the words of runtrace.COUNTED, as far as can be told before it begins. Return
+    None if the task may do without one.
     """
     from ansible.utils.display import Display
 
@@ -135,7 +137,7 @@ def computes(task: Any) -> bool:
 
 
 def modular(task: Any) -> bool:
-    """Tell whether a task computes nothing any more once its module has begun."""
+    """Tell whether a task may execute a module here: if so, it computes nothing more once the module has begun."""
     if switches.without("modules") or fences.State.unforked >= ENOUGH:
         return False
     conditions = [task.changed_when or [], task.failed_when or []]
@@ -144,22 +146,24 @@ def modular(task: Any) -> bool:
 
 @functools.cache
 def imports_filters(places: tuple[int, int]) -> bool:
-    """Tell whether filters and tests can be imported here, with so many directories for them."""
+    """Tell whether filters and tests can be imported here. It is tried again when their directories, counted by
+    fences.places, have changed.
+    """
     return fences.import_filters(Queue())
 
 
 def execute(self: Any, queue: Queue) -> None:
-    """Execute the task of a worker, and put into the queue what the worker would send."""
+    """Execute the task of a worker, and put what the worker would send into the queue."""
     from ansible.utils.display import Display
 
-    # Ansible puts what it has templated into the task and its block, of which a worker has copies of its own.
+    # Ansible writes templated values into the task and its block. A worker would change only its own copies of them.
     task = copy.copy(self._task)
     for name, value in list(vars(task).items()):
         if name in ("_loop_control", "_parent") or isinstance(value, (dict, list)):
             setattr(task, name, copy.copy(value))
     files = dict(self._loader._FILE_CACHE)
     plugins = searched()
-    # Warnings that were given: until 2.18, each worker forgets its own.
+    # The warnings that were already given. Up to 2.18, those that a worker gives are forgotten when it ends.
     given = [(table, dict(table)) for name in ("_warns", "_deprecations", "_errors") if isinstance(table := getattr(Display(), name), dict)]
     fences.State.thread, fences.State.queue = threading.get_ident(), queue
     try:
@@ -179,7 +183,7 @@ def execute(self: Any, queue: Queue) -> None:
 
 
 def searched() -> list[tuple]:
-    """Return the loaders of plugins, each with where it has searched and what it has found so far."""
+    """Return the plugin loaders, each with the paths that it has searched and the plugins that it has found so far."""
     import ansible.plugins.loader as loader
 
     return [(each, each._paths, set(each._searched_paths), {suffix: dict(found) for suffix, found in each._plugin_path_cache.items()})
@@ -187,7 +191,7 @@ def searched() -> list[tuple]:
 
 
 def forget(before: list[tuple]) -> None:
-    """Let loaders of plugins have searched what they had before: a task may write a plugin that a later one uses."""
+    """Reset the plugin loaders to what searched has returned: a task may write a plugin that a later task uses."""
     for loader, paths, places, found in before:
         loader._paths, loader._searched_paths = paths, places
         loader._plugin_path_cache.clear()
@@ -211,13 +215,13 @@ def result(self: Any, task: Any, queue: Queue) -> None:
             value = TaskExecutor(*arguments, self._loader, self._shared_loader_obj, queue, self._variable_manager).run()
         sent = (_RawTaskResult(host=self._host, task=task, return_data=value, task_fields=task.dump_attrs()),)
     if value.get("failed") and not fences.State.begun:
-        # An error may tell of where it came by, and how deep that was.
+        # The error may show its frames, or how deep the stack was.
         raise fences.Unfit("failed", "it failed")
     queue.send_task_result(*sent)
 
 
 class Queue:
-    """What a task sends, kept until it is known that no worker is needed. It has the methods of Ansible's FinalQueue."""
+    """Keeps what a task sends until it is known that the task needs no worker. It has the methods of Ansible's FinalQueue."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -229,7 +233,7 @@ class Queue:
         return getattr(FinalQueue, name).__get__(self)
 
     def put(self, value: Any, block: bool = True) -> None:
-        """Keep a value as it is now."""
+        """Keep a value in its current state, as a pickle."""
         try:
             data = ForkingPickler.dumps(value)
         except Exception as error:
@@ -240,7 +244,9 @@ class Queue:
         self.sent.append(data)
 
     def send(self, queue: Any) -> None:
-        """Send everything as workers do. It takes no thread, as a queue does that is put into: there are forks to come."""
+        """Send everything to the workers' queue, without its method put: that may start a thread, and this process will still
+        fork.
+        """
         for data in self.sent:
             if hasattr(queue, "_sem"):  # until 2.15
                 queue._sem.acquire()

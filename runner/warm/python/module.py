@@ -1,8 +1,8 @@
 """Modules in forked processes.
 
-A process that is forked before ansible-playbook does anything forks once more
-for each module: a module finds the interpreter as if it had just been started,
-with libraries that happen to be imported.
+Before ansible-playbook does anything, it forks a process that forks again for each
+module. So a module finds the interpreter as if it had just been started, except
+that libraries are already imported.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ import serverstate
 import switches
 import utilities
 
-#: Longest request that a sequenced packet takes for certain.
+#: The length up to which a request certainly fits into a sequenced packet.
 LIMIT = 128 << 10
-#: What is answered in place of a module's end where no process could be forked for it.
+#: The answer if no process could be forked for a module, in place of the module's exit status.
 NOT_FORKED = b"-"
-#: What modules do not find.
+#: What was removed from sys.modules, so that modules do not find it.
 HIDDEN: list[types.ModuleType] = []
 
 
 def execute(channel: socket.socket, interpreter: str, path: str, environment: dict[str, str],
             directory: str | None) -> tuple[int, bytes, bytes] | None:
-    """Execute the module file by a name of this interpreter; return exit code, stdout and stderr as the shell
-    would. None if it has to go the ordinary way.
+    """Execute a module file in a forked process, with interpreter as its sys.executable. Return the exit code, stdout and
+    stderr that the shell would return; None if the module has to be executed the ordinary way.
     """
     fields = [interpreter, path, directory or os.getcwd(), process.umask(), *(f"{name}={value}" for name, value in environment.items())]
     message = b"\0".join(os.fsencode(field) for field in fields)
     if len(message) > LIMIT or not is_ansiballz(path):
         return None
     stdin, unused = os.pipe2(os.O_CLOEXEC)
-    os.close(unused)  # its end is reached at once
+    os.close(unused)  # so that stdin is empty
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     err_read, err_write = os.pipe2(os.O_CLOEXEC)
     end_read, end_write = os.pipe2(os.O_CLOEXEC)
@@ -70,7 +70,7 @@ def execute(channel: socket.socket, interpreter: str, path: str, environment: di
         raise RuntimeError("the process that forks modules has ended")
     code = os.waitstatus_to_exitcode(struct.unpack("i", end)[0])
     if code < 0:
-        # The shell would say so, and end with that code.
+        # The shell would name the signal, and end with this code.
         if -code not in (signal.SIGINT, signal.SIGPIPE):
             stderr += (signal.strsignal(-code) or f"Signal {-code}").encode() + b"\n"
         code = 128 - code
@@ -98,7 +98,7 @@ def drain(*descriptors: int) -> list[bytes]:
 
 
 def is_ansiballz(path: str) -> bool:
-    """Tell whether a file is a Python module as Ansible wraps them."""
+    """Tell whether a file is a Python module in Ansible's wrapper."""
     try:
         with open(path, "rb") as file:
             return b"\n_ANSIBALLZ_WRAPPER = True" in file.read(1 << 12)
@@ -107,7 +107,7 @@ def is_ansiballz(path: str) -> bool:
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork for each request until no process can make one. It does not return."""
+    """Fork for each request until no process can send another one. This function does not return."""
     code = 1
     try:
         forget_controller()
@@ -132,7 +132,7 @@ def serve(channel: socket.socket) -> None:
                     done = not fork(channel, waiting)
         runtrace.trace_usage("modules")
         code = 0
-    except BaseException:  # noqa: B902, this process must not go on as another
+    except BaseException:  # noqa: B902, this process must not continue as ansible-playbook
         import traceback
 
         traceback.print_exc()
@@ -141,7 +141,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def report(waiting: dict[int, int]) -> None:
-    """Tell how modules ended to those who wait for it."""
+    """Reap the modules that have ended, and send their exit statuses to the processes that wait for them."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -155,7 +155,7 @@ def report(waiting: dict[int, int]) -> None:
 
 
 def answer(end: int, what: bytes) -> None:
-    """Write to who waits for the end of a module, and may be gone."""
+    """Write to the process that waits for a module, which may be gone, and close the descriptor."""
     try:
         os.write(end, what)
     except OSError as error:
@@ -165,7 +165,7 @@ def answer(end: int, what: bytes) -> None:
 
 
 def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
-    """Serve a request; return False if there will be none any more."""
+    """Receive a request and fork a process for it. Return False if there will be no more requests."""
     message, descriptors, _, _ = socket.recv_fds(channel, LIMIT, 4)
     if not message:
         return False
@@ -173,7 +173,7 @@ def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
     try:
         pid = os.fork()
     except OSError:
-        pass  # a lack of processes, of which the ordinary way tells if it lasts
+        pass  # too many processes: if that lasts, the ordinary way reports it
     if pid == 0:
         become(message, descriptors)
     *streams, end = descriptors
@@ -187,9 +187,9 @@ def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
 
 
 def forget_controller() -> None:
-    """Remove what a module must not find.
+    """Remove what belongs to the controller, and what modules must not find.
 
-    Exit handlers are the controller's too: they would remove its temporary files. So is the file of log_path.
+    This includes the exit handlers, which would remove the controller's temporary files, and the handler of log_path.
     """
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
@@ -202,7 +202,7 @@ def forget_controller() -> None:
 
 
 def become(message: bytes, descriptors: list[int]) -> None:
-    """Be the interpreter that executes a module file. It does not return."""
+    """Become the interpreter that executes a module file. This function does not return."""
     code = 1
     try:
         process.reset_signals()
@@ -223,14 +223,14 @@ def become(message: bytes, descriptors: list[int]) -> None:
 
 
 def without(frames: types.TracebackType | None, path: str) -> types.TracebackType | None:
-    """Return the frames below those of a file."""
+    """Remove the frames of a file from the beginning of a traceback, and return the rest."""
     while frames is not None and frames.tb_frame.f_code.co_filename == path:
         frames = frames.tb_next
     return frames
 
 
 def execute_file(path: str) -> int:
-    """Execute a script; return the exit code."""
+    """Execute a script, and return the exit code. A script that may need other libraries is executed in a new Python."""
     import locale
     import tempfile
 
@@ -239,7 +239,7 @@ def execute_file(path: str) -> int:
     locale.setlocale(locale.LC_CTYPE, "")
     forget_host()
     main = process.become_script([path], serverstate.PATH)
-    # The script is to have as many frames as if it were the first.
+    # Let the script recurse as deep as if its frame were the first.
     frame: types.FrameType | None = sys._getframe()
     depth = 0
     while frame is not None:
@@ -260,13 +260,13 @@ def execute_file(path: str) -> int:
         return process.exit_code(error)
 
 
-#: The line with the archive in the file of a module: of ansible-core 2.14, of
-#: 2.19. The arguments are in one other line, with any text.
+#: The line of a module file that holds the archive, in ansible-core 2.14 and in 2.19.
+#: The arguments, which may contain any text, are in another line.
 ARCHIVE = re.compile(rb"""    ZIPDATA = \"""([A-Za-z0-9+/=]+)\"""|zip_data='([A-Za-z0-9+/=]+)',""")
 
 
 def forget_host() -> None:
-    """Forget what was asked of the machine, if it has another name by now."""
+    """Forget what the module platform knows about the machine, if the host name has changed."""
     import platform
 
     known = getattr(platform, "_uname_cache", None)
@@ -275,26 +275,26 @@ def forget_host() -> None:
 
 
 def find_archive(source: bytes) -> bytes | None:
-    """Return the archive in the file of a module, in base64; None if there is not
-    exactly one where it is expected.
+    """Return the archive in a module file, in base64; None unless exactly one line
+    holds an archive.
     """
     found = [match for line in source.split(b"\n") if (match := ARCHIVE.fullmatch(line))]
     return found[0][found[0].lastindex or 0] if len(found) == 1 else None
 
 
-#: What a source has that may look for libraries in places of its own.
+#: What source code contains if it may add directories to the search path.
 PLACES = re.compile(rb"\bsys\s*\.\s*path\b|\bfrom\s+sys\s+import\b|\baddsitedir\b")
 
-#: Modules that import the turbo mode only where ENABLE_TURBO_MODE is set.
+#: The directory of modules that import the turbo mode only if ENABLE_TURBO_MODE is set.
 KUBERNETES = "ansible_collections/kubernetes/core/plugins/modules/"
-#: Files of the turbo mode, which these modules bring along where the collection
-#: cloud.common is installed, used or not.
+#: The directory of the turbo mode. If the collection cloud.common is installed, the
+#: archives of these modules contain its files, used or not.
 TURBO = "ansible_collections/cloud/common/plugins/module_utils/turbo/"
-#: The lines in which they mention the search path. It begins with the module's
-#: own archive, as Ansible puts it there. A module reads that entry to tell it to
-#: the turbo server, which it starts in a new Python; the other lines are that
-#: server's, which puts the archive of the module at the beginning, and takes it
-#: away. None of them adds a place of other libraries to that of a module.
+#: The lines of these files that mention the search path. Ansible puts the module's
+#: archive at the beginning of that path. A module reads this entry and passes it to
+#: the turbo server, which it starts in a new Python. The other lines belong to the
+#: server: it puts the module's archive at the beginning of its own path, and removes
+#: it again. No line adds a directory to the search path of a module.
 TURBO_LINES = re.compile(rb"""^\ *(?:
     ansiblez_path\ =\ sys\.path\[0\]
     |\#\ Add\ the\ Ansiblez_path\ in\ sys\.path
@@ -304,8 +304,9 @@ TURBO_LINES = re.compile(rb"""^\ *(?:
 
 
 def looks_elsewhere(archive: bytes) -> bool:
-    """Tell whether a module may bring libraries along. It would get those that
-    are imported already. What is Ansible's own has none.
+    """Tell whether a module may look for libraries in other directories. In a forked
+    process, it would get those that are already imported. The files of Ansible and
+    kubernetes.core are not searched.
     """
     if serverstate.key(archive) in prepared.USUAL:
         return False
@@ -316,7 +317,7 @@ def looks_elsewhere(archive: bytes) -> bool:
 
 
 def names_places(name: str, source: bytes, unused: bool) -> bool:
-    """Tell whether a file of an archive may look for libraries in places of its own; unused tells of the turbo mode."""
+    """Tell whether a file of an archive may add directories to the search path. unused says that the turbo mode is not used."""
     if unused and name.startswith(TURBO) and not switches.without("turbo"):
         source = TURBO_LINES.sub(b"", source)
     return PLACES.search(source) is not None
