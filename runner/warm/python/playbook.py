@@ -27,8 +27,8 @@ import serverstate
 import shared
 import templates
 
-#: Settings that Ansible reads when it is imported, and keeps where the server
-#: does not reach them. A run that sets one of them is executed.
+#: Settings that Ansible reads when it is imported, and keeps where refresh cannot
+#: change them. A run in which one of them differs executes ansible-playbook.
 KEPT = frozenset("""
     ACTION_WARNINGS ALLOW_BROKEN_CONDITIONALS ALLOW_EMBEDDED_TEMPLATES ANY_ERRORS_FATAL ANSIBLE_COW_ACCEPTLIST ANSIBLE_HOME
     ANSIBLE_PIPELINING BECOME_PLUGIN_PATH
@@ -46,17 +46,17 @@ KEPT = frozenset("""
     _TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR
 """.split())
 
-#: Settings that Ansible reads when it is imported, but which refresh makes good.
+#: Settings that Ansible reads when it is imported, and that refresh reads again.
 RENEWED = {"ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "DEFAULT_CALLBACK_PLUGIN_PATH"}
-#: Variables that imports read, but which refresh makes good.
+#: Environment variables that imports read, and that refresh reads again.
 REFRESHED = {"KUBECONFIG"}
 
 
 def become(argv: list[str], environment: dict) -> None:
-    """Be ansible-playbook, or return if that is to be executed.
+    """Become ansible-playbook, or return if the program has to be executed.
 
-    Called in the child of pexpect, between fork and exec: standard streams,
-    session and working directory are those of the program already.
+    Called in pexpect's child, between fork and exec: the standard streams, the
+    session and the working directory are already those of the program.
     """
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
     if (why := unsuited(variables)) is not None:
@@ -67,7 +67,7 @@ def become(argv: list[str], environment: dict) -> None:
     arguments[0] = shutil.which(arguments[0]) or arguments[0]
     code = 1
     try:
-        # Among the descriptors is the one by which pexpect learns of the exec.
+        # This also closes the descriptor whose end tells pexpect that the exec has succeeded.
         process.close_from(3)
         process.reset_signals()
         process.reopen_stdio()
@@ -84,8 +84,8 @@ def become(argv: list[str], environment: dict) -> None:
 
 
 def unsuited(environment: dict[str, str]) -> str | None:
-    """Return why a run with this environment is not one for this process: None
-    if it is. Sets os.environ.
+    """Return why ansible-playbook has to be executed for a run with this environment;
+    None if this process can become it. May set os.environ.
     """
     base = serverstate.ENVIRONMENT
     for name in base.keys() | environment.keys():
@@ -100,7 +100,7 @@ def unsuited(environment: dict[str, str]) -> str | None:
 
 
 def is_kept(name: str) -> bool:
-    """Tell whether a run that has another value of a setting is executed."""
+    """Tell whether a run with another value of a setting executes ansible-playbook."""
     return name in KEPT or name.startswith("COLOR_")
 
 
@@ -108,8 +108,8 @@ _settings: dict[str, object] = {}
 
 
 def settings() -> dict[str, object]:
-    """Return Ansible's settings by the environment of now, without those that
-    make directories.
+    """Return Ansible's settings for the environment at the first call, without those
+    whose evaluation creates directories.
     """
     import ansible.constants as constants
 
@@ -134,7 +134,7 @@ def refresh() -> None:
 
     time.tzset()
     shared.renew()
-    # ansible-runner has its own ideas of it.
+    # ansible-runner has configured logging differently.
     logging.root.handlers[:] = serverstate.LOG
     logging.root.setLevel(logging.INFO if serverstate.LOG else logging.WARNING)
     tempfile.tempdir = None
@@ -154,7 +154,7 @@ def refresh() -> None:
     inprocess.install()
     lazycopy.install()
     templates.install()
-    # The identifiers of plays and tasks: as good as those of another process.
+    # This is part of the IDs of plays and tasks. Each run gets its own, as if Ansible were imported again.
     ansible.utils.vars.random_int = os.urandom(4).hex()
     importlib.reload(ansible.utils.color)
     Display().__init__()
@@ -169,8 +169,9 @@ def refresh() -> None:
 def prefer_files(loader: Any) -> None:
     """Let a project's plugin be loaded that has the name of one of Ansible's.
 
-    The loader takes what is imported under a name for what it wants to load,
-    because that has been loaded before; here it may be the server's doing.
+    If a module is already imported under the name of a plugin, the loader assumes
+    that it has loaded this plugin before. Here, the server may have imported
+    Ansible's plugin under the name.
     """
     ordinary = loader._load_module_source
     loaded: set[str] = set()
@@ -187,14 +188,14 @@ def prefer_files(loader: Any) -> None:
     loader._load_module_source = load
 
 
-#: How long a strategy waits for a result before it looks whether its workers
-#: live, in seconds.
+#: How long a strategy waits for a result before it checks whether its workers
+#: are alive, in seconds.
 LOOK = 0.05
 
 
 def wait_for_results() -> None:
-    """Let strategies wait for results where they would look a thousand times a
-    second whether there are some.
+    """Let strategies wait until a result arrives, instead of looking for one a
+    thousand times a second.
     """
     import ansible.constants as constants
     import ansible.plugins.strategy as strategy
@@ -207,7 +208,7 @@ def wait_for_results() -> None:
             arrived.set()
 
     class Calls(queue.Queue):
-        """What workers ask of the strategy, from ansible-core 2.20 on."""
+        """The queue of the calls that workers make to the strategy, from ansible-core 2.20 on."""
 
         def put(self, call: object, block: bool = True, timeout: float | None = None) -> None:
             super().put(call, block, timeout)
@@ -239,24 +240,24 @@ def wait_for_results() -> None:
 
 
 def as_list(value: object) -> list:
-    """Return what PluginLoader makes of its argument config."""
+    """Return the list that PluginLoader makes of its argument config."""
     if not value:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def run(argv: list[str]) -> int:
-    """Run the command line, with a process beside it that forks modules."""
+    """Run the command line and return the exit code. A second process forks modules for it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = None
     try:
         pid = os.fork()
     except OSError:
-        pass  # a lack of processes: nothing reads what is sent, and modules go the ordinary way
+        pass  # too many processes: requests cannot be sent, and modules are executed the ordinary way
     if pid == 0:
         ours.close()
         if connection.workers_detach():
-            os.setsid()  # as they do: their modules have no terminal
+            os.setsid()  # as workers do, so that modules have no terminal
         module.serve(theirs)
     theirs.close()
     connection.install(ours)
@@ -268,7 +269,7 @@ def run(argv: list[str]) -> int:
     except SystemExit as error:
         return process.exit_code(error)
     finally:
-        # Not only closed: what a plugin has forked, and left, has it too.
+        # Closing is not enough: a process that a plugin has forked and left behind may have the socket, too.
         if pid is not None:
             ours.shutdown(socket.SHUT_RDWR)
             os.waitpid(pid, 0)

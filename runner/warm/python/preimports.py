@@ -1,4 +1,4 @@
-"""Imports of what runs need: of the controller (ansible-runner, ansible-playbook and their plugins) and of modules."""
+"""Imports what runs need: the controller (ansible-runner, ansible-playbook and their plugins), and libraries for modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorder:
         os._Environ.__getitem__ = self.original  # type: ignore[assignment]
 
 
-#: Packages of plugins of which a run needs some. Of most, it imports all.
+#: Packages of plugins. A run needs some plugins of each, and imports all plugins of most packages.
 PLUGINS = ("action", "become", "cache", "callback", "connection", "filter", "inventory", "lookup",
            "shell", "strategy", "test", "vars")
 
@@ -52,7 +52,7 @@ def import_controller() -> None:
         package = importlib.import_module(f"ansible.plugins.{kind}")
         own = dict(vars(package))
         for info in pkgutil.iter_modules(package.__path__):
-            if info.name != "base":  # deprecated, and says so once
+            if info.name != "base":  # deprecated, and warns at its first import
                 attempt(f"ansible.plugins.{kind}.{info.name}")
         unshadow(package, own)
     load_jinja_plugins()
@@ -61,8 +61,8 @@ def import_controller() -> None:
 
 
 def close_log() -> None:
-    """Close the file of log_path, which Ansible opens when it is imported. Its handler is for
-    the runs: it opens the file again when there is something to write.
+    """Close the file of log_path, which Ansible opens when it is imported. Its handler is kept for
+    the runs, and opens the file again when there is something to write.
     """
     from ansible.utils.display import logger
 
@@ -75,15 +75,15 @@ def close_log() -> None:
 
 
 def prepare_templates() -> None:
-    """Let jinja2 prepare what takes templates apart: each worker would."""
+    """Let Jinja make its lexer. Otherwise each worker would make one."""
     import translated
 
-    translated.new_environment().lexer  # noqa: B018, it is kept
+    translated.new_environment().lexer  # noqa: B018, Jinja keeps it
 
 
 def load_jinja_plugins() -> None:
-    """Load filters and tests under the names that Ansible gives to their files:
-    each worker that has a template would.
+    """Load filters and tests under the names that Ansible gives to their files.
+    Otherwise each worker that has a template would load them.
     """
     import ansible.plugins.loader as loader
 
@@ -98,9 +98,9 @@ def load_jinja_plugins() -> None:
 
 
 def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
-    """Give a package back the names that it uses: a module that is imported
-    becomes an attribute of its package, where the plugin list hides Python's.
-    Ansible loads plugins without that.
+    """Restore the names that a package uses: an imported module becomes an attribute
+    of its package, where the plugin list, for example, hides Python's list.
+    Ansible's loader does not set such attributes.
     """
     for name, value in list(vars(package).items()):
         if name in own and own[name] is not value:
@@ -110,14 +110,14 @@ def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
 
 
 def attempt(name: str) -> None:
-    """Import what may be missing, or unusable here."""
+    """Import a module that may be missing, or unusable here."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit):  # noqa: B902, the run that needs it reports why
         pass
 
 
-#: Standard modules that only some modules need, or that do things when imported.
+#: What import_libraries leaves out: Ansible, and libraries that only some modules need, or whose import has side effects.
 SHUNNED = {"ansible", "ansible_collections", "antigravity", "idlelib", "lib2to3", "readline", "test", "this", "tkinter", "turtle",
            "__future__", "curses", "pdb", "six", "imp", "asyncore", "asynchat", "smtpd", "distutils"}
 
@@ -141,7 +141,7 @@ def import_libraries() -> None:
 
 
 def imports(path: str) -> set[str]:
-    """Return the names that a source file imports by their full names."""
+    """Return the full names of the modules that a source file imports, without relative imports."""
     with open(path, "rb") as file:
         tree = ast.parse(file.read(), path)
     names: set[str] = set()

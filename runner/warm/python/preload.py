@@ -1,8 +1,8 @@
 """What the server imports and reads before it forks.
 
-What is read once, at import, and may differ between runs is kept in serverstate.
-A run in which it does differ is not forked but plain, see playbook.unsuited. Only
-the server imports this file.
+serverstate keeps what is read only once, at import, and may differ between runs. A
+run in which it does differ executes ansible-playbook, unless playbook.refresh can
+read it again; see playbook.unsuited. Only the server imports this file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def load(path: list[str]) -> None:
     serverstate.PATH[:] = path
     os.environ.pop(process.COOKIE_NAME, None)
     serverstate.ENVIRONMENT.update(os.environ)
-    # In the C locale the interpreter sets LC_CTYPE (PEP 538). The operator has told it nothing of it.
+    # In the C locale, the interpreter itself sets LC_CTYPE (PEP 538). The environment that the operator gave it has none.
     with open("/proc/self/environ", "rb") as file:
         given = {os.fsdecode(entry.partition(b"=")[0]) for entry in file.read().split(b"\0")}
     serverstate.COERCED.update({name: value for name, value in os.environ.items() if name == "LC_CTYPE" and name not in given})
-    # An ansible.cfg beside the operator is none of a run's business, whose
-    # working directory is another.
+    # Do not read an ansible.cfg in the operator's working directory: runs have
+    # another working directory.
     home = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     with preimports.Recorder() as recorder:
@@ -46,7 +46,7 @@ def load(path: list[str]) -> None:
     from ansible.utils.path import cleanup_tmp_file
 
     serverstate.SETTINGS.update({name: getattr(constants, name) for name in constants.config.get_configuration_definitions()})
-    # The directory of the server; each run makes its own.
+    # This temporary directory is the server's. Each run makes its own.
     atexit.unregister(cleanup_tmp_file)
     cleanup_tmp_file(constants.DEFAULT_LOCAL_TMP)
     compile_modules()
@@ -56,7 +56,7 @@ def load(path: list[str]) -> None:
     check_ssh()
     # Not at the head of this file: the recorder must see what the first import of their libraries reads.
     import prepared
-    import runhead  # noqa: F401, and by it all others, so that no run has to
+    import runhead  # noqa: F401, which imports all others, so that no run has to
     import shared
     import translated
     import utilities
@@ -70,8 +70,8 @@ def load(path: list[str]) -> None:
 
 
 def begin_tls() -> None:
-    """Begin a connection that goes nowhere: OpenSSL looks for its algorithms at
-    the first of a process, and keeps what it has found.
+    """Begin a TLS connection to nowhere: OpenSSL looks up its algorithms for the first
+    connection of a process, and keeps what it has found.
     """
     import ssl
 
@@ -83,7 +83,7 @@ def begin_tls() -> None:
 
 
 def check_ssh() -> None:
-    """Ask ssh what each run would ask it. That it is another one later, about tells."""
+    """Ask ssh what each run would ask it. If ssh is replaced later, serverabout.sources lets the operator notice."""
     from ansible.utils.ssh_functions import check_for_controlpersist
 
     if shutil.which("ssh"):
@@ -91,7 +91,7 @@ def check_ssh() -> None:
 
 
 def compile_modules() -> None:
-    """Fill serverstate.CODES, from compiled files where there are some, and serverstate.IMPORTS."""
+    """Fill serverstate.CODES, from .pyc files if there are any, and serverstate.IMPORTS."""
     for path in ansiblefiles.module_files():
         with open(path, "rb") as file:
             source = file.read()
@@ -106,14 +106,14 @@ def compile_modules() -> None:
             continue
 
 
-#: Those of Ansible's own modules whose imports are kept: to parse all takes a second.
+#: Ansible's own modules whose imports are kept. Parsing all modules would take a second.
 USUAL = {"command", "copy", "file", "get_url", "ping", "setup", "slurp", "stat", "tempfile", "uri", "wait_for"}
 
 
 def prune(tree: ast.Module) -> ast.Module:
-    """Return of a source what Ansible looks at to find the module utilities that
-    it needs: imports, whether they are conditional, METADATA, and what it embeds
-    (ansible-core 2.21 and newer).
+    """Return the parts of a source from which Ansible finds the module utilities that
+    the source needs: imports (conditional ones below an if), METADATA, and the files
+    that it embeds (ansible-core 2.21 and newer).
     """
     top: list[ast.stmt] = []
     nested: list[ast.stmt] = []
@@ -126,5 +126,5 @@ def prune(tree: ast.Module) -> ast.Module:
 
 
 def embeds(value: ast.expr) -> bool:
-    """Tell whether a value may be what ModuleDepFinder takes for a file to embed."""
+    """Tell whether ModuleDepFinder may take a value for a file to embed."""
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "embed"
