@@ -1,14 +1,15 @@
-"""Keeps data out of two places where it would be more than data. Ansible loads this file as a callback plugin, after that
-of ansible-runner and before it starts any worker. Where it cannot do its work it ends the run.
+"""Keeps data from being taken for events or for templates. Ansible loads this file as a callback plugin, after
+ansible-runner's and before it starts any worker. If the plugin cannot do its work, it ends the run.
 
-What a playbook prints is kept out of ansible-runner's channel for events. ansible-runner finds the events of a run in its
-output, by an escape sequence. A text that a playbook prints, such as the name of a task with data of another in it,
-could hold that sequence too: then it is read as an event, its UUID as the path of a file to be read and removed, and what
-is no object ends ansible-runner. So the sequence is made harmless in all that Ansible displays.
+Events: ansible-runner finds the events of a run in the run's output, by an escape sequence. Text that a playbook prints,
+such as the name of a task with somebody else's data in it, could contain this sequence, too. ansible-runner would read
+the text as an event: it would take the UUID for the path of a file, which it reads and removes, and would end if the
+event were not an object. So this plugin makes the sequence harmless in everything that Ansible displays.
 
-Marked strings are kept from being evaluated up to ansible-core 2.18. There, all that a template makes of a variable is
-marked if the variable holds a marked string; but Ansible looks for marks at the values of maps and the items of lists
-only, and not at what a template reads of hostvars or by an imported template. From 2.19 on nothing is evaluated but what is marked as trusted.
+Templates: up to ansible-core 2.18, this plugin keeps marked strings from being evaluated. Ansible marks the result of a
+template that reads a variable with a marked string. But it looks for marks only in the values of maps and the items of
+lists, and not in what the template reads from hostvars or through an imported template. From 2.19 on, Ansible evaluates
+only what is marked as trusted.
 """
 import functools
 import importlib.util
@@ -19,7 +20,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__
 from ansible.utils.display import Display
 
-_START = "\x1b[K"  # erase to the end of the line; what begins and ends an event
+_START = "\x1b[K"  # erases to the end of the line; begins and ends an event
 _HARMLESS = "\ufffd[K"
 
 
@@ -34,7 +35,7 @@ def _guarded(display):
 
 
 def _marked(value):
-    """Return whether a value holds a marked string: among the keys of maps, too, and in every collection of Python's."""
+    """Return whether a value contains a marked string, also as the key of a map, or in a tuple or set."""
     waiting, seen = [value], set()
     while waiting:
         value = waiting.pop()
@@ -51,7 +52,7 @@ def _marked(value):
 
 
 class _Templates(threading.local):
-    """The templates that are being rendered, the innermost last: for each, whether it has read a mark of hostvars."""
+    """For each template that is being rendered, the innermost last: whether it has read a marked string."""
 
     def __init__(self):
         self.marks = []
@@ -61,7 +62,7 @@ _templates = _Templates()
 
 
 def _rendering(render, wrap):
-    """Have render, a method, return marked text where the template has read a mark."""
+    """Wrap the method render, so that its result is marked if the template has read a marked string."""
 
     @functools.wraps(render)
     def wrapper(self, *args, **kwargs):
@@ -76,12 +77,12 @@ def _rendering(render, wrap):
 
 
 def _reading(read, source):
-    """Have read, a method, tell the template if what it reads is marked: that is what source makes of the object and the
-    result."""
+    """Wrap the method read, so that it notes for the current template that it has read a marked string: if
+    source(object, result) contains one."""
 
     @functools.wraps(read)
     def wrapper(self, *args, **kwargs):
-        _templates.marks.append(False)  # what the method itself reads does not count
+        _templates.marks.append(False)  # ignores what the method itself reads
         try:
             value = read(self, *args, **kwargs)
         finally:
@@ -103,11 +104,11 @@ def _keep_marks():
             raise LookupError("%s has no %s" % (owner.__name__, name))
     AnsibleContext._is_unsafe = staticmethod(_marked)
     Templar.do_template = Templar._do_template = _rendering(Templar.do_template, wrap_var)
-    # Imported templates have contexts of their own, whose marks the importing one does not see.
+    # An imported template has its own context, and the importing template does not see the marks in that context.
     AnsibleContext.resolve_or_missing = _reading(AnsibleContext.resolve_or_missing, lambda self, value: value)
     HostVarsVars.__getitem__ = _reading(HostVarsVars.__getitem__, lambda self, value: value)
     HostVarsVars.__repr__ = _reading(HostVarsVars.__repr__, lambda self, value: self._vars)
-    HostVars.__getitem__ = _reading(HostVars.__getitem__, lambda self, value: None)  # a HostVarsVars tells by itself
+    HostVars.__getitem__ = _reading(HostVars.__getitem__, lambda self, value: None)  # a HostVarsVars notes marks itself
     HostVars.raw_get = _reading(HostVars.raw_get, lambda self, value: value)
 
 
@@ -119,7 +120,8 @@ def _trusts_nothing_else():
         return False
 
 
-# Before the rest, which an old one may lack. The image of a Pod is looked at here only; the operator knows its own before.
+# First, because an old version may lack what the rest needs. For a run in a Pod, only this checks the version in the
+# image; the operator has checked its own version before.
 if tuple(int(n) for n in __version__.split(".")[:2]) < (2, 14):
     Display().error("ansible-core %s is too old, 2.14 or newer is needed: install it in the image in which the role is run" % __version__, wrap_text=False)
     sys.exit(1)
@@ -133,7 +135,7 @@ except Exception as error:  # Ansible would go on without a plugin that it canno
 
 
 class CallbackModule(CallbackBase):
-    """Hears of nothing: to be loaded is all that it is for."""
+    """Receives no events: its only purpose is that Ansible loads this file."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"

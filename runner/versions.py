@@ -1,7 +1,8 @@
-"""Say of which versions Ansible and ansible-runner are, as their --version does, without importing them.
+"""Print the versions of Ansible, ansible-runner and Python as JSON, without the imports that --version needs.
 
-It fails where that cannot be told for certain, or where a distribution that they require is missing or of another
-version: then the programs are to be asked, which say what is wrong. The argument is the directory of the programs.
+This program fails if the versions are not certain, or if a distribution that Ansible or ansible-runner requires is missing
+or has another version. Then the operator has to ask the programs, which report what is wrong. The argument is the
+directory of the programs.
 """
 
 import json
@@ -9,14 +10,14 @@ import sys
 
 sys.path[0] = sys.argv[1]
 
-from importlib import metadata  # noqa: E402, where the programs find it
+from importlib import metadata  # noqa: E402, found where the programs find it
 
 from ansible.release import __version__  # noqa: E402
 from packaging.requirements import Requirement  # noqa: E402
 
 
 def complete(name, seen):
-    """Fail unless all is installed that a distribution requires."""
+    """Raise an error unless everything that a distribution requires is installed, in the right versions."""
     for text in metadata.requires(name) or ():
         requirement = Requirement(text)
         if requirement.name in seen or requirement.marker and not requirement.marker.evaluate({"extra": ""}):

@@ -17,7 +17,7 @@ def client() -> str:
 
 
 def collection(directories: list[str]) -> str:
-    """Return the version of kubernetes.core that is found first; empty if there is none."""
+    """Return the version of the first kubernetes.core in the directories; empty if none has it."""
     for directory in directories:
         path = os.path.join(directory, "ansible_collections", "kubernetes", "core", "MANIFEST.json")
         try:
