@@ -1,4 +1,4 @@
-"""command.Spawn reads to its end what a child has written, though the child has ended."""
+"""Test that Spawn of command.py reads all output of a child that has already ended."""
 
 import io
 import os
@@ -13,7 +13,7 @@ import command
 
 class Spawn(unittest.TestCase):
     def setUp(self) -> None:
-        # patch_spawn replaces the name pexpect of this module, and nothing else of ansible-runner.
+        # patch_spawn only replaces the name pexpect in ansible_runner.runner.
         package, runner = types.ModuleType("ansible_runner"), types.ModuleType("ansible_runner.runner")
         package.runner = runner
         before = {name: sys.modules.get(name) for name in ("ansible_runner", "ansible_runner.runner")}
@@ -27,7 +27,7 @@ class Spawn(unittest.TestCase):
                 sys.modules[name] = module
 
     def output(self, spawn) -> str:
-        """Return what is read of a child that has ended before it is asked for."""
+        """Return the output that spawn reads from a child that ends before anything is read."""
         log = io.StringIO()
         child = spawn("/bin/sh", ["-c", "i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; echo last"], encoding="utf-8")
         child.logfile_read = log

@@ -1,4 +1,4 @@
-"""What of the fork server needs no Ansible."""
+"""Test the parts of the fork server that need no Ansible."""
 
 import ast
 import copy
@@ -100,7 +100,7 @@ class Places(unittest.TestCase):
 
 
 class Copies(unittest.TestCase):
-    """lazycopy.Copy is what copy.deepcopy returns."""
+    """lazycopy.Copy behaves like the result of copy.deepcopy."""
 
     def test_is_a_copy(self) -> None:
         shared = [1]
