@@ -1,7 +1,7 @@
-"""What the processes of a fork server have in common: Linux, file descriptors, a
-fresh start after a fork.
+"""Functions that all processes of a fork server need: calls of Linux, file
+descriptors, and a fresh start after a fork.
 
-This file knows nothing of Ansible.
+This file knows nothing about Ansible.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import signal
 import sys
 import types
 
-#: The modules of the server, as long as they are to be found.
+#: The names of the server's own modules, until become_script removes these from sys.modules.
 OWN = {name[:-3] for name in os.listdir(os.path.dirname(os.path.abspath(__file__))) if name.endswith(".py")}
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
-#: The environment entry by which the processes of a run are known. The entry of
-#: the server itself is this long, so that that of a run fits in its place.
+#: The environment variable that marks the processes of a run (the cookie), and the
+#: length of the server's own entry: the entry of each run fits in its place.
 COOKIE_NAME = "ROLEWRIGHT_RUN"
 COOKIE_SPACE = 128
 
-#: The title of this process, once it is known where it is.
+#: The title of this process. The server sets it at its start.
 TITLE: Title
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,18 +38,18 @@ def prctl(option: int, value: int | bytes) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-#: How this interpreter has opened its streams: name → encoding, errors, and
-#: whether lines are written at once. Ansible changes some of that.
+#: How this interpreter opened its streams: name → encoding, errors, and whether
+#: each line is written at once. Ansible changes some of these.
 STREAMS = {name: (stream.encoding, stream.errors, stream.line_buffering)
            for name, stream in (("stdin", sys.stdin), ("stdout", sys.stdout), ("stderr", sys.stderr))}
 
 
 class Cookie:
-    """The place of the cookie in this process's initial environment.
+    """The memory of the cookie in this process's initial environment.
 
-    /proc/PID/environ shows that memory and no other. A forked process has a
-    copy of it, and writes its own cookie there: what os.environ is changed to
-    shows only in programs that are executed.
+    /proc/PID/environ shows this memory and no other. A forked process has a copy
+    of it, and writes its own cookie there. Changes of os.environ do not show in
+    /proc until the process executes a program.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Cookie:
         raise RuntimeError(f"{COOKIE_NAME} with {COOKIE_SPACE} bytes is not in the environment")
 
     def write(self, entry: bytes) -> None:
-        """Make entry what others read in place of the cookie."""
+        """Replace the cookie by entry (NAME=VALUE), for other processes to read."""
         if len(entry) > self._length:
             raise ValueError("the cookie is too long")
         ctypes.memset(self._address, 0, self._length)
@@ -73,9 +73,9 @@ class Cookie:
 
 
 class Title:
-    """The place of this process's arguments, as ps and /proc/PID/cmdline show them.
+    """The memory of this process's arguments, as ps and /proc/PID/cmdline show them.
 
-    The server has an argument that is there for its length.
+    The last argument of the server only makes this memory long enough.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Title:
         self._address, self._length = start, end - start
 
     def write(self, argv: list[str]) -> None:
-        """Show argv, as much of it as there is room for."""
+        """Show argv as the arguments, as much of it as there is room for."""
         text = b"\0".join(os.fsencode(arg) for arg in argv)[: self._length - 1]
         ctypes.memset(self._address, 0, self._length)
         ctypes.memmove(self._address, text, len(text))
@@ -97,7 +97,7 @@ def close_from(first: int) -> None:
 
 
 def reset_signals() -> None:
-    """Handle signals as an interpreter does that has just been executed."""
+    """Handle signals as a newly started interpreter does."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -108,10 +108,10 @@ def reset_signals() -> None:
 
 
 def reopen_stdio() -> None:
-    """Replace sys.stdin, stdout and stderr by new ones on 0, 1 and 2.
+    """Replace sys.stdin, stdout and stderr by new objects for the descriptors 0, 1 and 2.
 
-    The old objects are of another process: what is in their buffers is not
-    ours to write.
+    The old objects come from the process before the fork: what their buffers
+    contain is for that process to write.
     """
     for number, (name, (encoding, errors, lines)) in enumerate(STREAMS.items()):
         mode = "w" if number else "r"
@@ -123,9 +123,9 @@ def reopen_stdio() -> None:
 
 
 def become_script(argv: list[str], path: list[str]) -> types.ModuleType:
-    """Give this process the arguments, the search path and the module __main__
-    of an interpreter that has been started with a script, and return the latter.
-    A library of the script may have the name of a file of the server's.
+    """Give this process the arguments and the search path of an interpreter that has
+    been started with a script, and a new module __main__, which is returned. Forget
+    the server's own modules: a library of the script may have the name of one of them.
     """
     while OWN:
         sys.modules.pop(OWN.pop(), None)
@@ -140,14 +140,14 @@ def become_script(argv: list[str], path: list[str]) -> types.ModuleType:
 
 
 def replace_environment(environment: dict[str, str]) -> None:
-    """Make environment that of this process and of those that it executes."""
+    """Replace the environment of this process and of the programs that it executes."""
     os.environ.clear()
     os.environ.update(environment)
 
 
 def exit_code(error: SystemExit) -> int:
-    """Return the code with which the interpreter would end for it, having said
-    what the interpreter says.
+    """Return the exit code with which the interpreter would end after this
+    exception, and print what it would print.
     """
     if error.code is None:
         return 0
@@ -158,8 +158,8 @@ def exit_code(error: SystemExit) -> int:
 
 
 def finish(code: int) -> None:
-    """End the process as the interpreter ends, with threads awaited, exit
-    handlers called and output written.
+    """End the process as the interpreter does: wait for threads, call exit
+    handlers, flush output. It does not return.
     """
     import atexit
     import threading
@@ -178,19 +178,19 @@ def finish(code: int) -> None:
 
 
 def umask() -> str:
-    """Return the umask of this process, in octal. It is not set for that, as other threads may make files just now."""
+    """Return the umask of this process, in octal. os.umask would change it for a moment, in which threads may make files."""
     with open("/proc/self/status") as file:
         return next(line.split()[1] for line in file if line.startswith("Umask:"))
 
 
 def bounds() -> tuple:
-    """Return the limits, the priority and the processors that this process has, and those that it starts."""
+    """Return the resource limits, the priority and the CPUs of this process, which its children inherit."""
     limits = [resource.getrlimit(value) for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
     return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
 
 
 def children(pid: int) -> list[int]:
-    """Return the direct children of a process of this user."""
+    """Return the direct children of a process, as far as this user sees them in /proc."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and parent(int(name)) == pid:
@@ -199,7 +199,7 @@ def children(pid: int) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """Return the parent of a process, 0 if there is no such process."""
+    """Return the parent of a process; 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])

@@ -1,16 +1,18 @@
-"""The run head: the reaper of the run's tree.
+"""The run head: the reaper of the run's process tree.
 
-It forks ansible-runner, stops it when the client says so or when no client listens any
-more, kills what ansible-runner leaves behind until nothing is left, and then
-says how it ended. A process without children that is its descendants' reaper
-has no descendants: that is how it knows.
+It forks ansible-runner, and stops it when the client says so or has gone. It then
+kills all processes that ansible-runner leaves behind, and reports how ansible-runner
+ended. It adopts all orphans below it, so when it has no children, it has no
+descendants: that is how it knows that nothing is left.
 
 Protocol, on a unix stream socket: the client sends a length (4 bytes, big
-endian) with the descriptor of the output file, and that many bytes of JSON:
-{"args", "env", "cookie", "grace", "trace", "group"}. The run head answers lines of JSON:
-{"pid"} when it is ready, with a process forked that becomes the command, and {"code", "signal", "killed", "survivors",
-"notes", "cpu"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
-run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
+endian), together with the descriptor of the output file, and then as many bytes of
+JSON: {"args", "env", "cookie", "grace", "trace", "group"}. The run head answers with
+lines of JSON: {"pid"} when it has forked the process that becomes the command, and
+{"code", "signal", "killed", "survivors", "notes", "cpu"} when nothing is left; or
+{"refused"}. The client sends G to start the command, so that nothing runs for a client
+that has given up waiting, T for SIGTERM and K for SIGKILL. To the request {"ping"}, the
+run head answers with serverabout.about.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def lead(connection: socket.socket) -> None:
 
 
 def receive(connection: socket.socket) -> tuple[dict, int]:
-    """Read the request and the descriptor of the output file."""
+    """Return the request and the descriptor of the output file. Raise EOFError if the client closes the connection."""
     connection.settimeout(10)
     header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
     while 0 < len(header) < 4:
@@ -101,7 +103,7 @@ def run(connection: socket.socket) -> None:
     os.close(output)
     send(connection, {"pid": head})
     if connection.recv(1) != b"G":
-        return  # and the other process reads the end of the pipe
+        return  # the other process then reads the end of the pipe, and exits
     os.write(word_write, b"G")
     status = Watch(connection, wake_read, command, request["grace"]).wait()
     killed, survivors = kill_rest()
@@ -112,12 +114,12 @@ def run(connection: socket.socket) -> None:
     send(connection, end)
 
 
-#: How long a fork that failed waits before it is tried again, in seconds.
+#: How long to wait after a failed fork before the next attempt, in seconds.
 RETRY = 0.1
 
 
 def fork(connection: socket.socket) -> int | None:
-    """Fork, as soon as there is no lack of processes; None if the client has given up before."""
+    """Fork, and try again while processes are used up. Return None if the client gives up first."""
     while True:
         try:
             return os.fork()
@@ -127,18 +129,18 @@ def fork(connection: socket.socket) -> int | None:
 
 
 def cpu() -> int:
-    """Return the CPU that this process and those it has waited for have taken, in milliseconds."""
+    """Return the CPU time of this process and of the children that it has waited for, in milliseconds."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return round(1000 * sum(usage.ru_utime + usage.ru_stime for usage in usages))
 
 
 def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
-    """Return what is not for Ansible, which is asked when it is its turn."""
+    """Return the variables that are not for Ansible. playbook.unsuited decides about Ansible's later."""
     return {name: value for name, value in environment.items() if not name.startswith("ANSIBLE_")}
 
 
 def become_command(request: dict, output: int, head: int, word: int) -> None:
-    """Be ansible-runner, once the word to start comes from the pipe. It does not return."""
+    """Become ansible-runner when the pipe says so. It does not return."""
     process.reset_signals()
     process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != head:
@@ -157,8 +159,8 @@ def become_command(request: dict, output: int, head: int, word: int) -> None:
 
 
 def join(group: str) -> None:
-    """Move this process to a control group; where that is forbidden, what descends
-    from it is found without.
+    """Move this process to a control group. If that is forbidden, its descendants
+    are found without the group.
     """
     if group:
         try:
@@ -169,7 +171,7 @@ def join(group: str) -> None:
 
 
 def send(connection: socket.socket, message: dict) -> None:
-    """Send a line. That no client listens is no error: the run ends all the same."""
+    """Send a message as a line of JSON. It is no error if the client has gone: the run ends all the same."""
     try:
         connection.sendall(json.dumps(message).encode() + b"\n")
     except OSError:
@@ -177,7 +179,7 @@ def send(connection: socket.socket, message: dict) -> None:
 
 
 class Watch:
-    """Waits for the command, and passes on what the client says."""
+    """Waits for the command, and sends it the signals that the client asks for."""
 
     def __init__(self, connection: socket.socket, wake: int, command: int, grace: float) -> None:
         self.connection, self.wake, self.command, self.grace = connection, wake, command, grace
@@ -204,7 +206,7 @@ class Watch:
                     return status
 
     def obey(self) -> bool:
-        """Do what the client says, and tell whether it may say more."""
+        """Do what the client says, and tell whether it may say more. If it has gone, stop the command."""
         try:
             words = self.connection.recv(16)
         except OSError:
@@ -227,18 +229,18 @@ class Watch:
                 return None
 
 
-#: How long processes of other users are waited for, in seconds.
+#: How long to wait for processes that this user may not kill, in seconds.
 PATIENCE = 1.0
-#: How often in a row the same processes are found after they were killed: half a minute. The kernel waits for a disk or
-#: a server with each of them.
+#: How often the same processes are found again after SIGKILL before they are given up: for half a minute. The kernel lets
+#: each of them wait for a disk or a server.
 STUCK = 600
-#: How long it takes until the rest is looked at again, at first and at last: each time, all processes are, in seconds.
+#: The first and the longest pause between two searches for what is left, in seconds. A search reads /proc of all processes.
 PAUSES = 0.001, 0.05
 
 
 def kill_rest() -> tuple[int, list[int]]:
-    """Kill all descendants until there are none. Return how many there were,
-    and those that may not be killed, or do not end.
+    """Kill all descendants until there are none. Return how many were killed, and
+    the PIDs of those that may not be killed, or do not end.
     """
     me = os.getpid()
     killed: set[int] = set()

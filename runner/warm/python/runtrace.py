@@ -1,4 +1,4 @@
-"""What becomes of the parts of a run: notes for the end of the run, and a trace for tests."""
+"""Records how the parts of a run are executed: in notes, which are sent at the end of the run, and in a trace for tests."""
 
 from __future__ import annotations
 
@@ -8,41 +8,40 @@ import resource
 import struct
 from typing import Any
 
-#: A file to which is written what becomes of the parts of a run; empty for none.
+#: The file of the trace; empty for no trace.
 TRACE = ""
-#: What is noted of each run: the beginnings of the lines of the trace.
+#: What is noted of each run: beginnings of lines of the trace.
 NOTED = ("playbook forked", "playbook executed")
-#: What is counted: how modules are executed (forked, or Ansible's way and why), and why tasks have a worker of their own,
-#: if they have.
+#: What is counted: how modules are executed (forked, or in Ansible's way and why), and why tasks have a worker (or none).
 COUNTED = tuple(f"modules {way}" for way in (
     "forked", "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other",
 )) + tuple(f"tasks {way}" for way in (
     "none", "action", "option", "plugin", "template", "value", "message", "failed", "size", "other",
 ))
 COUNTS = struct.Struct(f"{len(COUNTED)}I")
-#: Where the reason begins why the playbook is executed.
+#: The offset in the notes of the reason why the playbook is executed instead of forked.
 REASON = len(NOTED) + COUNTS.size
 #: The notes: a byte for each of NOTED, the counts of COUNTED, and the reason. The
-#: processes of a run share them, and the lock.
+#: processes of a run share the notes and their lock.
 _notes: mmap.mmap | None = None
 _lock: Any = None
-#: How long a process waits for the lock: one that was killed may have held it.
+#: How long a process waits for the lock, in seconds: it may be held by a process that was killed.
 PATIENCE = 0.1
 
 
 def begin_run(trace_file: str) -> None:
-    """Make room for the notes of a run. Called by its run head."""
+    """Make memory for the notes of a run. Called by its run head."""
     global TRACE, _notes, _lock
     TRACE = trace_file
     _notes = mmap.mmap(-1, mmap.PAGESIZE)
     try:
         _lock = multiprocessing.get_context("fork").Lock()
-    except OSError:  # without /dev/shm, where modules of several hosts may be counted too low
+    except OSError:  # there is no /dev/shm; with several hosts, counts of modules may then be too low
         _lock = None
 
 
 def trace(*words: str) -> None:
-    """Note what becomes of a part of a run."""
+    """Add a line to the trace, and to the notes if it begins with one of NOTED."""
     line = " ".join(words)
     if _notes is not None:
         for index, what in enumerate(NOTED):
@@ -57,7 +56,7 @@ def trace(*words: str) -> None:
 
 
 def count(what: str) -> None:
-    """Count one of COUNTED."""
+    """Add 1 to the count of one of COUNTED."""
     if _notes is None:
         return
     locked = _lock is not None and _lock.acquire(timeout=PATIENCE)
@@ -69,8 +68,8 @@ def count(what: str) -> None:
 
 
 def trace_usage(kind: str) -> None:
-    """Note what this process has taken, and its children which it has waited for:
-    CPU time of user and system in seconds, and page faults. Called as the last thing.
+    """Trace what this process has used, and the children that it has waited for:
+    user and system CPU time in seconds, and page faults. Called last in a process.
     """
     if TRACE:
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -78,8 +77,8 @@ def trace_usage(kind: str) -> None:
 
 
 def notes() -> str:
-    """Return lines with what of NOTED has happened in the run, why the playbook was
-    executed, and how often there was each of COUNTED.
+    """Return the notes as lines: what of NOTED has happened, with the reason why the
+    playbook was executed, and the counts that are not 0.
     """
     if _notes is None:
         return ""

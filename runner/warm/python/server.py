@@ -1,8 +1,9 @@
-"""The fork server: an interpreter that has imported what runs need, and forks
-for each of them.
+"""The fork server: an interpreter that has imported what runs need, and forks a
+process for each run.
 
-It is started as a script, with the path of its socket, the process ID of the operator, which alone it
-answers, with its children, and an argument that makes room for the titles of the processes that are forked:
+It is started as a script with three arguments: the path of its socket, the process ID
+of the operator (it answers only the operator and its children), and spaces that make
+room for the titles of forked processes. Its processes are:
 
     keeper  reaper of everything below; ends when nothing is left
       server  has the imports; listens, forks, reaps
@@ -26,7 +27,7 @@ import struct
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-#: The search path of a script that has no directory of its own.
+#: The search path of this interpreter, without the directory of the script.
 PATH = sys.path[1:]
 sys.path[0] = HERE
 
@@ -34,7 +35,7 @@ import process  # noqa: E402, before anything else is imported: few modules
 
 
 def keep(path: str, operator: int) -> int:
-    """Fork the server and return when nothing is left of it and its runs."""
+    """Fork the server. Return its exit code when nothing is left of it and its runs."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()
     server = os.fork()
@@ -52,24 +53,24 @@ def keep(path: str, operator: int) -> int:
             return code
         if pid == server:
             code = os.waitstatus_to_exitcode(status) & 0xFF
-            # Its runs go on under this process, and there is no server left to end.
+            # Its runs continue below this process. SIGTERM has no server to end any more.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-#: How long a fork that failed waits before it is tried again, in seconds.
+#: How long to wait after a failed fork before the next attempt, in seconds.
 RETRY = 0.1
 
 
 class Server:
-    """The server's state: who leads a run, and who waits for its end."""
+    """The server's state: the run heads, and the connections of the clients that wait for the ends of runs."""
 
     def __init__(self, listener: socket.socket, operator: int) -> None:
         self.listener = listener
         self.operator = operator
         self.runheads: dict[int, socket.socket] = {}
-        #: The connection that waits for its run head, while none can be forked.
+        #: The connection for which no run head could be forked yet.
         self.pending: socket.socket | None = None
-        #: The connections of run heads that were killed, while something is left of them.
+        #: The connections of run heads that were killed or failed, while processes of their runs are left.
         self.bereft: list[socket.socket] = []
         self.stopping = False
 
@@ -78,15 +79,15 @@ class Server:
         connection, _ = self.listener.accept()
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
-        # The operator, and the supervising processes that are its children. A run would ask for what outlives it.
+        # Only the operator and its children, the supervisors, may ask. A run could ask for processes that outlive it.
         if uid != os.getuid() or self.operator not in (pid, process.parent(pid)):
             connection.close()
             return
         self.lead(connection)
 
     def lead(self, connection: socket.socket) -> None:
-        """Fork a run head for a connection. While there is a lack of processes it waits:
-        to its client that is a fork that comes late.
+        """Fork a run head for a connection. If processes are used up, the connection stays
+        pending, and its fork comes late.
         """
         self.pending = connection
         try:
@@ -95,20 +96,21 @@ class Server:
             return
         self.pending = None
         if pid == 0:
-            process.TITLE.write(["rolewright-run"])  # no server any more
-            # The end of a connection says that its run has ended, not this one's;
-            # and a client of a server that is gone must see the connection end.
+            process.TITLE.write(["rolewright-run"])  # it is not the server any more
+            # A connection that ends tells its client that its run has ended, so no other
+            # run may keep it open. And if the server dies, connections that it has not
+            # accepted must end: so no run may keep the listener open.
             for other in (self.listener, *self.runheads.values(), *self.bereft):
                 other.close()
             import runhead
 
             runhead.lead(connection)
-        # Kept open until nothing is left of the run: the end of the connection
-        # says so, however the run head ended.
+        # The connection stays open until nothing is left of the run: its end tells
+        # the client so, however the run head ended.
         self.runheads[pid] = connection
 
     def reap(self) -> None:
-        """Wait for those that have ended, without blocking."""
+        """Reap the children that have ended, and close the connections of runs of which nothing is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -127,19 +129,19 @@ class Server:
             self.bereft.clear()
 
     def kill_orphans(self) -> bool:
-        """Kill what run heads have left that did not live to end it themselves, and tell
-        whether there is something whose end is still to come: a signal says when.
+        """Kill what run heads have left that could not kill it themselves. Tell whether
+        something is left that will end: SIGCHLD then says when.
         """
         orphans = [pid for pid in process.children(os.getpid()) if pid not in self.runheads]
         return any([kill(pid) for pid in orphans])
 
     def stop(self, *_: object) -> None:
-        """Take no more runs."""
+        """Accept no more runs."""
         self.stopping = True
 
 
 def kill(pid: int) -> bool:
-    """Kill a process, and tell whether that can be done."""
+    """Kill a process, and tell whether that was possible."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (PermissionError, ProcessLookupError):
@@ -148,7 +150,7 @@ def kill(pid: int) -> bool:
 
 
 def serve(path: str, operator: int) -> int:
-    """Import, then fork for each connection, until a signal stops it."""
+    """Import what runs need, then fork for each connection. Return when SIGTERM has come and all runs have ended."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     umask = os.umask(0o177)

@@ -13,12 +13,12 @@ import serverstate
 import switches
 
 
-#: Why tasks have workers in this version of ansible-core: the names of what is another than in those that were tested.
+#: Why each task has a worker with this version of ansible-core: what differs from the tested versions (see proof.workers).
 WORKERS: list[str] = []
 
 
 def judge() -> None:
-    """Turn off what relies on code that was not tested. Called once, by the server."""
+    """Turn off the means that rely on code that was not tested. Called once, by the server."""
     import ansible.release
 
     WORKERS.extend(proof.workers(ansible.release.__version__))
@@ -27,7 +27,7 @@ def judge() -> None:
 
 
 def about() -> dict:
-    """Tell what runs would find."""
+    """Return what the operator asks about the server. Called in a run head, whose parent is the server."""
     import ansible.release
 
     core = ansible.release.__version__
@@ -35,8 +35,8 @@ def about() -> dict:
 
 
 def read() -> list[str]:
-    """Return what imports read beside code, or would have: which plugins Ansible is not to use, and the certificates of
-    authorities, which some versions of requests keep.
+    """Return the files, other than code, that imports read, or would read if they existed: the list of plugins that Ansible
+    must not use, and the certificates of authorities, which some versions of requests keep.
     """
     import ansible.constants as constants
 
@@ -47,12 +47,12 @@ def read() -> list[str]:
 
 
 def sources() -> list[str]:
-    """Return the paths of all that the server has imported and read, and of what
-    it would have: a server is as good as they are what they were.
+    """Return the paths of everything that the server has imported or read, or would
+    have if it existed. The server can be used as long as none of it changes.
     """
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     found = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-    # Packages come and go in the directories of the search path.
+    # Packages are installed into the directories of the search path, and removed from there.
     found.update(serverstate.PATH)
     found.update(filter(None, [shutil.which("ssh", path=serverstate.ENVIRONMENT.get("PATH"))]))
     configured = os.environ.get("ANSIBLE_CONFIG", "")

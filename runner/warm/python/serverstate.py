@@ -1,4 +1,4 @@
-"""The state of the fork server: tables that preload fills before the first fork, and that runs only read.
+"""The state of the fork server: tables that preload fills before the first run, and that runs only read.
 
 This file imports no other part of the fork server but process.
 """
@@ -13,35 +13,35 @@ import zlib
 
 import process
 
-#: What tells a source from others: its length and its CRC-32, as in the
-#: directory of a zip file.
+#: Identifies a source by its length and its CRC-32, which the directory of a zip
+#: file also has.
 Key = tuple[int, int]
 
 COOKIE: process.Cookie
-#: The search path of an interpreter whose script has no directory.
+#: The search path of the interpreter, without the directory of a script.
 PATH: list[str] = []
-#: What decides about the module utilities that a source needs, by the key of the source.
+#: Syntax trees by the keys of sources, pruned to what decides which module utilities a source needs.
 IMPORTS: dict[Key, ast.Module] = {}
-#: Compiled modules and module utilities.
+#: Compiled modules and module utilities, by the keys of their sources.
 CODES: dict[Key, types.CodeType] = {}
-#: Who finds modules in the directories of PATH, and has listed them.
+#: The finders for the directories of PATH, which have already listed these.
 FINDERS: dict[str, importlib.machinery.FileFinder] = {}
-#: Variables that imports have read, other than those that ansible.constants
-#: has: their values are part of the server.
+#: Environment variables that imports have read, except those that Ansible's
+#: configuration reads. What was imported may depend on their values.
 READ: set[str] = set()
-#: Values of ansible.constants in the server.
+#: The values of ansible.constants in the server.
 SETTINGS: dict[str, object] = {}
-#: Ansible's handlers of log_path.
+#: Ansible's logging handlers for log_path.
 LOG: list[logging.Handler] = []
-#: The configuration file, with what tells its versions apart; or None.
+#: Ansible's configuration file and its version; None if there is no such file.
 CONFIG_FILE: tuple | None = None
 #: The environment of the server, without the cookie.
 ENVIRONMENT: dict[str, str] = {}
-#: What of it the interpreter has set when it was started, as it would in each run.
+#: The part of ENVIRONMENT that the interpreter set when it started, as it would in each run.
 COERCED: dict[str, str] = {}
 
-#: Beginnings of the names of variables that the interpreter, the loader or the
-#: C library reads when a program starts.
+#: Beginnings of the names of variables that the interpreter, the loader, the C
+#: library or another library reads when a program starts.
 EARLY = ("PYTHON", "LD_", "LC_", "LANG", "GCONV_PATH", "TZ", "MALLOC_", "OPENSSL_", "HOME", "VIRTUAL_ENV", "COLOR_", "_ANSIBLE_")
 
 
@@ -51,5 +51,5 @@ def key(source: bytes) -> Key:
 
 
 def is_early(name: str) -> bool:
-    """Tell whether a variable has to be there when the interpreter starts."""
+    """Tell whether a variable has an effect only if it is set when the interpreter starts."""
     return name.startswith(EARLY) or name in READ

@@ -1,7 +1,7 @@
-"""What forked processes would share that multiprocessing has made: locks, whose
-semaphores lie in shared memory, and the key by which processes know each other.
-Each run gets its own: one that is killed while it holds a lock would stop all
-that come after it.
+"""Gives each run its own locks and key of multiprocessing. Forked processes would
+share those of the server: the locks, because their semaphores are in shared memory,
+and the key by which processes authenticate each other. A run that is killed while it
+holds a shared lock would block all later runs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 #: The locks that imports have made, with their values.
 LOCKS: list[tuple[Any, int]] = []
-#: What makes locks that are gone when the last process has closed them.
+#: Makes locks that vanish when the last process has closed them.
 CONTEXT = multiprocessing.get_context("fork")
 
 
 def find() -> None:
-    """Find the locks. Called by the server, once everything is imported. It raises
-    RuntimeError for a lock that renew cannot renew for all who use it.
+    """Fill LOCKS. Called by the server after its imports. Raise RuntimeError if renew
+    could not replace a lock for everything that uses it.
     """
     own = CONTEXT.Lock()
-    objects: list[Any] = gc.get_objects()  # this refers to them, too
+    objects: list[Any] = gc.get_objects()  # the list adds references, and does so for own, too
     usual = references(own)
     for value in objects:
         if isinstance(value, multiprocessing.synchronize.SemLock) and value is not own:
@@ -34,8 +34,8 @@ def find() -> None:
 
 
 def references(lock: Any) -> list[int]:
-    """Count the references to the semaphore of a lock and its methods, which renew
-    replaces: those of a lock that is used by itself are always the same.
+    """Return the numbers of references to the semaphore and the methods of a lock,
+    which renew replaces. All locks that nothing else uses have the same numbers.
     """
     return [sys.getrefcount(part) for part in (lock._semlock, lock.acquire, lock.release)]
 
