@@ -1,9 +1,9 @@
-"""What Ansible makes of its own files in every run, made once: the archives of
-usual modules, and the options of usual plugins.
+"""Results that Ansible computes from its own files in every run, computed once:
+the archives of common modules, and the options of common plugins.
 
-They are made by a process that the server forks at its start, so that nothing
-of that stays but the results. A run takes a result where it would come to the
-same: the same file, and the same directories to look for what belongs to it.
+The server forks a process for this at its start, so that only the results stay
+in the server. A run uses a result if it would come to the same one: if the file
+is the same, and so are the directories in which Ansible looks for related files.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from typing import Any, NamedTuple
 import ansiblefiles
 import serverstate
 
-#: Names of modules whose archives are made. The rest is made where it is needed.
+#: Names of the modules whose archives are made. A run that needs another archive makes it.
 MODULES = ("k8s", "k8s_info", "command", "copy", "file", "find", "lineinfile", "ping", "setup", "slurp", "stat", "uri")
 
 
 class Archive(NamedTuple):
-    """A module with its utilities, as module_common keeps it for the rest of a run."""
+    """A module with its utilities, in the form in which module_common caches it during a run."""
 
     source: bytes
     compression: str
     name: str
     content: bytes
-    #: Files that it was made of, with what tells their versions apart.
+    #: The files from which it was made, with their versions (see identity).
     files: dict[str, tuple | None]
 
 
-#: Archives by the paths of the modules.
+#: Archives by the paths of their modules.
 ARCHIVES: dict[str, Archive] = {}
-#: Options of plugins by type, name and path, with the documentation that has
-#: them; None where that has none.
+#: Plugins by type, name and path: the documentation and the options that it
+#: defines, or None if it defines none.
 OPTIONS: dict[tuple[str | None, str, str], tuple[str, object]] = {}
-#: The directories that were looked at.
+#: The result of places() when the archives and options were made.
 PLACES: list = []
-#: Keys of the archives, as they stand in the files of modules.
+#: Keys of the archives, as encoded returns them.
 USUAL: set[tuple[int, int]] = set()
 
 
 def load() -> bytes:
-    """Make everything. Called by the server, once everything is imported. Return
-    a zip file with what the archives have.
+    """Make all archives and options. Called by the server after its imports. Return
+    a zip file with the content of all archives.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -82,7 +82,7 @@ def load() -> bytes:
 
 
 def make() -> tuple[dict, dict, list]:
-    """Return archives, options and places."""
+    """Return the values of ARCHIVES, OPTIONS and PLACES."""
     import ansible.constants as constants
     import ansible.executor.module_common as module_common
     import ansible.plugins.loader as loader
@@ -98,27 +98,29 @@ def make() -> tuple[dict, dict, list]:
 
 
 def places() -> list:
-    """Return where module utilities and fragments of documentation are looked for."""
+    """Return the directories of module utilities, and those of documentation fragments."""
     import ansible.plugins.loader as loader
 
     return [existing(loader.module_utils_loader), existing(loader.fragment_loader)]
 
 
 def existing(loader: Any) -> list[str]:
-    """Return the directories that a loader looks into. Whether it names those of
-    compiled files depends on what it was asked before.
+    """Return the existing directories in which a loader looks for files, without
+    __pycache__: whether the loader lists that depends on earlier calls.
     """
     return [path for path in loader._get_paths(subdirs=False) if not path.endswith("__pycache__") and os.path.isdir(path)]
 
 
 def fragments() -> list[str]:
-    """Return where there are fragments of documentation, of which options are made, and their files."""
+    """Return the directories of documentation fragments, from which options are made, and the files in them."""
     return [path for place in PLACES[1:] for directory in place
             for path in (directory, *(os.path.join(directory, name) for name in os.listdir(directory) if name.endswith((".py", ".yml", ".yaml"))))]
 
 
 def make_archive(path: str) -> Archive | None:
-    """Let module_common make the archive of a module, and return it."""
+    """Let module_common make the archive of a module, and return it. Return None if the module is not one of MODULES, if
+    there is no archive, or if changes of one of its files could not be noticed.
+    """
     import ansible.constants as constants
     import ansible.executor.module_common as module_common
 
@@ -145,7 +147,8 @@ def make_archive(path: str) -> Archive | None:
         content = file.read()
     made_of = {name: identity(name) for name in sources(path, content)}
     with unpack(content) as archive:
-        # Of a collection that is elsewhere, changes would not be seen. Ansible makes __init__.py where there is none.
+        # A utility that is not among these files is in a collection elsewhere: its changes would not be noticed.
+        # An __init__.py may be missing: Ansible makes it then.
         utilities = [name for name in archive.namelist() if "/plugins/" in name and not name.endswith("/__init__.py")]
     if not all(any(made.endswith("/" + name) for made in made_of) for name in utilities):
         return None
@@ -153,8 +156,8 @@ def make_archive(path: str) -> Archive | None:
 
 
 def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
-    """Parse the source of a module or module utility for module_common, which
-    looks for what it imports.
+    """Take the place of compile() in module_common, which parses modules and module
+    utilities to find their imports. Return the server's tree if it has parsed this source.
     """
     if flags == ast.PyCF_ONLY_AST:
         text = source.encode() if isinstance(source, str) else source
@@ -164,7 +167,7 @@ def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -
 
 
 def encoded(content: bytes) -> bytes:
-    """Return an archive as it stands in the file of a module."""
+    """Return an archive in base64, as the file of a module contains it."""
     import ansible.executor.module_common as module_common
 
     return pickle.loads(content).zip_data if hasattr(module_common, "_CachedModule") else content
@@ -176,7 +179,7 @@ def unpack(content: bytes) -> zipfile.ZipFile:
 
 
 def merge(archives: list[zipfile.ZipFile]) -> bytes:
-    """Return a zip file with all files of others. Of the same name is the same."""
+    """Return a zip file with the files of all archives. Files with the same name have the same content."""
     merged = io.BytesIO()
     with zipfile.ZipFile(merged, "w") as file:
         names: set[str] = set()
@@ -189,8 +192,8 @@ def merge(archives: list[zipfile.ZipFile]) -> bytes:
 
 
 def sources(path: str, content: bytes) -> list[str]:
-    """Return the files of which an archive was made, and those that would take their places, of the directories that come
-    before Ansible's own.
+    """Return the files from which an archive was made, and the paths in directories before Ansible's own where a file
+    would replace one of them.
     """
     import ansible
     import ansible.plugins.loader as loader
@@ -212,7 +215,7 @@ def sources(path: str, content: bytes) -> list[str]:
 
 
 def identity(path: str) -> tuple | None:
-    """Tell the versions of a file apart."""
+    """Return what tells the versions of a file apart; None if there is no such file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -221,7 +224,7 @@ def identity(path: str) -> tuple | None:
 
 
 def make_options() -> dict:
-    """Return the options of the plugins that are imported."""
+    """Return the documentation and options of the plugins that are imported, in the form of OPTIONS."""
     import ansible.constants as constants
     import ansible.plugins.loader as loader
     import ansible_runner
@@ -236,7 +239,7 @@ def make_options() -> dict:
 
     ordinary = loader.PluginLoader._load_config_defs
     loader.PluginLoader._load_config_defs = note
-    # ansible-runner's own callback comes from there.
+    # ansible-runner's own callback is in this directory.
     loader.callback_loader.add_directory(os.path.join(os.path.dirname(ansible_runner.__file__), "display_callback", "callback"))
     for kind in ("become", "cache", "callback", "connection", "inventory", "lookup", "shell", "strategy", "vars"):
         plugins = getattr(loader, kind + "_loader")
@@ -249,7 +252,7 @@ def make_options() -> dict:
 
 
 def attempt(do: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-    """Call what may be impossible here."""
+    """Call a function, and ignore its errors."""
     try:
         do(*args, **kwargs)
     except Exception:  # noqa: B902, the run that needs it reports why
@@ -264,7 +267,7 @@ def type_of(loader: Any) -> str | None:
 
 
 def install() -> None:
-    """Let this run take what was made."""
+    """Let this run use the archives and options that the server has."""
     import ansible.constants as constants
     import ansible.executor.module_common as module_common
     import ansible.plugins.loader as loader
@@ -297,7 +300,7 @@ def install() -> None:
 
 
 def put(archive: Archive, directory: str) -> None:
-    """Write an archive to where module_common finds it, if there is none."""
+    """Write an archive to where module_common looks for it, unless there is one, or a file of it has changed."""
     path = os.path.join(directory, archive.name)
     if os.path.exists(path) or any(identity(name) != was for name, was in archive.files.items()):
         return

@@ -1,9 +1,10 @@
-"""Whether the Ansible that is installed is, where the fork server replaces or
-relies on it, that of a line that was tested.
+"""The proof: whether the installed Ansible has the same code as a tested line in
+all that the fork server replaces or relies on.
 
-Each function is compared by a digest of its source, without comments,
-annotations and layout, with those of tested.json, which `go test ./runner -run
-Proof -update` writes. It reads files only.
+The code is compared by digests of its source, without comments, annotations and
+layout. The digests of the tested lines are in tested.json, which `go test
+./runner -run Proof -update` writes. The proof reads source files, and imports
+none of them.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from collections.abc import Iterator
 
 import playbook
 
-#: What is replaced or relied on: functions, attributes, modules. Not here: what is
-#: only called, what a part only wraps to count (ActionBase._execute_module), and
-#: what makes commands, of which connection.py leaves to the shell those that it
-#: does not know.
+#: The functions, attributes and modules that the fork server replaces or relies on.
+#: Not in the list: functions that it only calls, those that it only wraps to count
+#: (ActionBase._execute_module), and those that make shell commands (connection.py
+#: leaves commands that it does not know to the shell).
 NAMES = """
     ansible.cli:check_blocking_io
     ansible.cli.playbook:main
@@ -62,7 +63,8 @@ NAMES = """
     zipimport:zipimporter.get_code
 """.split()
 
-#: The same of what only inprocess, fences, lazycopy and templates replace or rely on: without it, tasks have workers.
+#: What only inprocess, fences, lazycopy and templates replace or rely on. If it differs, these are turned off, and each task
+#: has a worker.
 COMPUTING = """
     ansible._internal._task
     ansible._internal._templating._engine
@@ -124,8 +126,8 @@ TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tested.json")
 
 
 def differs(core: str) -> list[str]:
-    """Return what of this version of ansible-core differs from all lines that were
-    tested; the empty list for a version of such a line.
+    """Return the parts of this version of ansible-core whose code is like that of no
+    tested line, and the settings that are unknown. The list is empty for a version of a tested line.
     """
     with open(TABLE, encoding="utf-8") as file:
         table = json.load(file)
@@ -136,8 +138,9 @@ def differs(core: str) -> list[str]:
 
 
 def workers(core: str) -> list[str]:
-    """Return what of COMPUTING is in this version of a tested line another than in the versions of it that were tested, and
-    in Jinja another than with any of those.
+    """Return the names of COMPUTING whose code differs. Ansible's must be that of the tested version of the same line, and
+    is not compared if core is a tested version; Jinja's must be that with any tested line. The list is empty for a version
+    of a line that was not tested.
     """
     with open(TABLE, encoding="utf-8") as file:
         table = json.load(file)
@@ -154,7 +157,7 @@ def line(core: str) -> str:
 
 
 def digests(names: list[str] = NAMES) -> dict[str, str]:
-    """Return the digests of names; the empty string for what this version has not."""
+    """Return the digest of each name; an empty string if this version does not have it."""
     trees: dict[str, ast.Module | None] = {}
     found = {}
     for name in names:
@@ -168,7 +171,7 @@ def digests(names: list[str] = NAMES) -> dict[str, str]:
 
 
 def source_of(module: str) -> str | None:
-    """Return the path of a module's source, without importing it; None if there is none."""
+    """Return the path of a module's source, without importing the module; None if there is no source."""
     top, *rest = module.split(".")
     known = sys.modules.get(top)
     spec = importlib.util.find_spec(top)
@@ -182,7 +185,7 @@ def source_of(module: str) -> str | None:
 
 
 def parse(path: str | None) -> ast.Module | None:
-    """Return the syntax tree of a file; None if there is none."""
+    """Return the syntax tree of a file; None if there is no file."""
     if path is None or not os.path.isfile(path):
         return None
     with open(path, "rb") as file:
@@ -190,7 +193,7 @@ def parse(path: str | None) -> ast.Module | None:
 
 
 def definitions(tree: ast.AST, names: list[str]) -> Iterator[ast.AST]:
-    """Yield what defines a name in a module or class, wherever a condition puts it."""
+    """Yield the definitions of a dotted name, given as its parts, in a module or class, also those below an if or try."""
     for node in ast.iter_child_nodes(tree):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         own = getattr(node, "name", None)
@@ -204,7 +207,7 @@ def definitions(tree: ast.AST, names: list[str]) -> Iterator[ast.AST]:
 
 
 def normal(node: object) -> object:
-    """Return a syntax tree in a form that is the same with each version of Python."""
+    """Return a syntax tree in a form that is the same with every version of Python."""
     if isinstance(node, list):
         return [normal(part) for part in node]
     if not isinstance(node, ast.AST):
@@ -214,15 +217,15 @@ def normal(node: object) -> object:
         if name in ("annotation", "returns", "kind", "type_comment", "ctx"):
             continue
         if name == "body" and isinstance(value, list) and value and isinstance(value[0], ast.Expr) and isinstance(value[0].value, ast.Constant):
-            value = value[1:]  # what documents it
+            value = value[1:]  # without the docstring
         if value is not None and value != []:
             fields.append((name, normal(value)))
     return (type(node).__name__, fields)
 
 
 def unknown_settings() -> set[str]:
-    """Return the settings that Ansible reads when it is imported, and of which
-    neither playbook.KEPT nor playbook.RENEWED knows.
+    """Return the settings that Ansible reads when it is imported, but that playbook
+    knows neither as kept (is_kept) nor as renewed (RENEWED).
     """
     root = os.path.dirname(source_of("ansible") or "")
     with open(os.path.join(root, "config", "base.yml"), encoding="utf-8") as file:
@@ -242,8 +245,8 @@ READERS = frozenset(["get_config_value", "get_config_value_and_origin", "from_co
 
 
 def read_at_import(tree: ast.Module) -> set[str]:
-    """Return the names of settings that a module reads outside of its
-    functions: those in bodies of classes and defaults of arguments too.
+    """Return the names of the settings that a module reads when it is imported:
+    outside of functions, but also in class bodies, default arguments and decorators.
     """
     aliases: set[str] = set()
     names: set[str] = set()

@@ -1,5 +1,5 @@
-"""Templates that are compiled once, where Ansible compiles them in each task: those of the content before there are runs, and
-others once in a run.
+"""Lets templates be compiled once, where Ansible compiles them in each task: those of the content when the server starts,
+and others, until ansible-core 2.18, once in a run.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import fences
 import switches
 import translated
 
-#: How much source of compiled templates is kept, and the longest one, in characters.
+#: Limits for the templates whose code a run keeps: their total length, and the length of one, in characters.
 MOST = 4 << 20
 LONGEST = translated.LONGEST
 
 
 class Known(str):
-    """A source that is compiled."""
+    """The source of a template that is already compiled."""
 
     code: types.CodeType
 
 
 def install() -> None:
-    """Keep what the templates of this run are compiled to."""
+    """Let this run use the templates that the server has compiled, and keep those that it compiles itself."""
     import jinja2
 
     if switches.without("templates"):
@@ -46,11 +46,11 @@ def install() -> None:
             return code
         if not keep:
             return ordinary(self, source)
-        # How a filter is called depends on what it is, and roles add some.
+        # The code depends on which filter a name stands for, and roles add filters.
         known = (fences.places(), translated.key(self, source))
         if (code := kept.get(known)) is not None:
             return code
-        # An error comes of the ordinary way, and has no other as its context.
+        # Errors are suppressed here: the ordinary call below raises them again, without another error as their context.
         tree = None
         with contextlib.suppress(Exception):
             tree = self._parse(source, name, filename)
@@ -68,7 +68,9 @@ def install() -> None:
 
 
 def install_expressions() -> None:
-    """Let conditions be compiled once, which have a way of their own from ansible-core 2.19 on."""
+    """Let this run use the conditions that the server has compiled. From ansible-core 2.19 on, conditions are compiled
+    separately.
+    """
     import jinja2
     from jinja2.environment import TemplateExpression
 
@@ -86,5 +88,5 @@ def install_expressions() -> None:
 
 
 def is_ansible(environment: Any) -> bool:
-    """Tell whether an environment is Ansible's own, and no project's."""
+    """Tell whether an environment of templates is Ansible's own, and not that of a project's plugin."""
     return type(environment).__module__ in ("ansible.template", "ansible._internal._templating._jinja_bits")

@@ -1,9 +1,9 @@
-"""The templates that stand in the content of the watches, taken apart and compiled before there are runs: each run would do
-so again.
+"""The templates in the content of the watches, parsed and compiled when the server starts. Otherwise each run would do so
+again.
 
-The server reads no content itself. A process does that which it forks when it starts, which has nothing of any object, renders
-nothing, imports no plugin but Ansible's, and ends before the first run. A template is known by its text: one that is changed
-later, or is not found, is compiled by the run that needs it.
+The server itself reads no content. It forks a process for that, which has no data of any object, renders nothing, imports
+only Ansible's own plugins, and ends before the first run. A run finds a compiled template by its text. It compiles itself
+what has changed since, and what this process has not found.
 """
 
 from __future__ import annotations
@@ -31,58 +31,60 @@ import fences
 import process
 import switches
 
-#: The file beside this one that has the directories with the content, a list in JSON.
+#: The file, in the directory of this one, with the directories of the content: a list in JSON.
 DIRECTORIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "content.json")
-#: What is read of the content: directories and files, bytes of a file, and of all files.
+#: Limits for reading the content: the number of directories and files, the bytes of one file, and those of all files.
 MOST_PLACES, LONGEST, MOST = 4000, 1 << 18, 16 << 20
-#: How many characters of templates are compiled, and how much memory that may take beside the server's.
+#: How many characters of templates are compiled, and how many bytes of memory that may take besides the server's.
 MOST_SOURCE, MEMORY = 4 << 20, 256 << 20
-#: How much CPU time the process may take, and how long it is waited for, in seconds.
+#: How much CPU time the process may take, and how long the server waits for it, in seconds.
 SECONDS, PATIENCE = 5, 15
-#: Directories that are not looked at.
+#: The names of directories that are skipped.
 LEFT_OUT = {"__pycache__", "ansible_collections", "files", "node_modules"}
-#: The names of lists and texts that are expressions without braces.
+#: The keys in YAML whose values, texts or lists of texts, are expressions without braces.
 EXPRESSIONS = {"changed_when", "failed_when", "that", "until", "when"}
-#: What YAML has in which there is a template.
+#: Matches YAML that may contain a template.
 SAYS_MORE = re.compile(rb"{{|{%|\b(?:" + "|".join(sorted(EXPRESSIONS)).encode() + rb")\b")
-#: What of an environment has a part in what a source is compiled to.
+#: The attributes of an environment that affect the code of its templates.
 SETTINGS = ("block_start_string", "block_end_string", "variable_start_string", "variable_end_string", "comment_start_string",
             "comment_end_string", "line_statement_prefix", "line_comment_prefix", "trim_blocks", "lstrip_blocks", "newline_sequence",
             "keep_trailing_newline", "optimized", "autoescape", "is_async")
 
-#: What tells compiled templates apart: see [key].
+#: Identifies a compiled template: see [key].
 Key = tuple
 
 
 class Translated(NamedTuple):
-    """A template that is compiled."""
+    """A compiled template."""
 
     code: types.CodeType
-    #: The filters and tests in it: where they are kept, the name, and what of the template they are called with. It has a part
-    #: in the code.
+    #: Its filters and tests: "filters" or "tests", the name, and what Jinja passes to it (see passed). The code depends on
+    #: the latter.
     plugins: tuple[tuple[str, str, str], ...]
 
 
-#: Those of the content.
+#: The compiled templates of the content.
 TRANSLATED: dict[Key, Translated] = {}
 
 
 def key(environment: Any, source: str, expression: bool = False) -> Key:
-    """Return what a source is compiled to depends on, but for its filters and tests."""
+    """Return everything that the code of a template depends on, except for its filters and tests."""
     finalize = environment.finalize
     return (type(environment).__module__, type(environment).__qualname__, getattr(finalize, "__qualname__", None), expression, escapes(),
             *(getattr(environment, name) for name in SETTINGS), *sorted(environment.extensions), str(source))
 
 
 def escapes() -> bool:
-    """Tell whether backslashes in texts are kept, which from ansible-core 2.19 on the one says who compiles."""
+    """Tell whether the compiler is to keep backslashes in texts. From ansible-core 2.19 on, its caller decides that."""
     bits: Any = sys.modules.get("ansible._internal._templating._jinja_bits")
     context: Any = bits and bits._TemplateCompileContext.current(optional=True)
     return bool(context and context.escape_backslashes)
 
 
 def find(environment: Any, source: str, expression: bool = False) -> types.CodeType | None:
-    """Return what a source is compiled to, if it is known."""
+    """Return the code of a template; None if it is not known, or if Jinja now passes something else to one of its filters
+    and tests.
+    """
     found = TRANSLATED.get(key(environment, source, expression))
     if found is None:
         return None
@@ -95,7 +97,7 @@ def find(environment: Any, source: str, expression: bool = False) -> types.CodeT
 
 
 def passed(environment: Any, kind: str, name: str) -> str:
-    """Return with what of the template a filter or test is called, as jinja2 decides it."""
+    """Return what of the template Jinja passes to a filter or test besides its arguments, such as the context."""
     from jinja2.utils import _PassArg
 
     plugin = getattr(environment, kind).get(name)
@@ -120,18 +122,18 @@ def load() -> None:
     os.close(write)
     answer = receive(read)
     os.close(read)
-    for kill in (os.killpg, os.kill):  # it has ended, or is late; there is no group yet if it has not begun
+    for kill in (os.killpg, os.kill):  # it has ended, or is late; before it begins, it has no group
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    with contextlib.suppress(EOFError, ValueError, TypeError):  # where it was cut
+    with contextlib.suppress(EOFError, ValueError, TypeError):  # at the end, or where the answer was cut
         while True:
             found, code, plugins = marshal.load(answer)
             TRANSLATED[found] = Translated(code, plugins)
 
 
 def receive(read: int) -> BinaryIO:
-    """Return what the process says until it ends, or is late."""
+    """Return what the process writes until it ends, or until PATIENCE is over."""
     parts = []
     deadline = time.monotonic() + PATIENCE
     while (left := deadline - time.monotonic()) > 0 and select.select([read], [], [], left)[0]:
@@ -155,7 +157,7 @@ def tell(directories: list[str], write: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
             os.dup2(null, descriptor)
-        # What is told when a template is compiled is for the run to tell.
+        # A template with a warning is left to the run, which then shows the warning.
         warnings.simplefilter("error")
         with open(write, "wb") as answer:
             for found in translate(directories):
@@ -166,11 +168,11 @@ def tell(directories: list[str], write: int) -> None:
 
 
 def translate(directories: list[str]) -> Iterator[tuple]:
-    """Return keys of templates, what they are compiled to, and their filters and tests."""
+    """Yield the key of each template, its code, and its filters and tests."""
     import ansible.plugins.loader as loader
 
     if fences.has_others():
-        return  # to ask for a filter would import them
+        return  # looking up a filter would import these files
     for each in (loader.filter_loader, loader.test_loader):
         each._ensure_non_collection_wrappers()
     environment, compiler = new_environment(), Compiler()
@@ -182,7 +184,7 @@ def translate(directories: list[str]) -> Iterator[tuple]:
         left -= len(text.source)
         if left < 0:
             return
-        with contextlib.suppress(Exception), escaping(text):  # the run that uses it has the error
+        with contextlib.suppress(Exception), escaping(text):  # the run that uses it reports the error
             source, expression = adapted(environment, text)
             found = key(environment, source, expression)
             if found in told:
@@ -196,7 +198,7 @@ def translate(directories: list[str]) -> Iterator[tuple]:
 
 
 class Compiler:
-    """Takes the place of what compiles the templates of an environment, and keeps what it has made last."""
+    """Replaces the methods of an environment that compile templates, and keeps their last results."""
 
     environment: Any
     code: types.CodeType
@@ -206,13 +208,14 @@ class Compiler:
         import ansible.plugins.loader as loader
         from jinja2 import nodes
 
-        grows = any(not any(node.find_all(nodes.Name)) for node in tree.find_all((nodes.Mul, nodes.Pow)))  # when it is compiled
+        # The compiler computes constants, such as "x" * 1000000000.
+        grows = any(not any(node.find_all(nodes.Name)) for node in tree.find_all((nodes.Mul, nodes.Pow)))
         if grows or folds(tree) or fences.reached(tree) is not None:
             raise ValueError
         used = {("filters" if isinstance(node, nodes.Filter) else "tests", node.name) for node in tree.find_all((nodes.Filter, nodes.Test))}
         loaders = {"filters": loader.filter_loader, "tests": loader.test_loader}
         if not all(fences.keeps_nothing(loaders[kind], name.removeprefix("ansible.builtin.")) for kind, name in used):
-            raise ValueError  # to ask for it would import what is not Ansible's
+            raise ValueError  # looking it up would import a file that is not Ansible's
         self.plugins = tuple((kind, name, passed(self.environment, kind, name)) for kind, name in sorted(used))
         return type(self.environment)._generate(self.environment, tree, *args, **kwargs)
 
@@ -222,8 +225,8 @@ class Compiler:
 
 
 def folds(tree: Any) -> bool:
-    """Tell whether a filter or test may be computed when the template is compiled: one that has no variable, or one behind
-    which a variable may not be looked at.
+    """Tell whether the compiler may call a filter or test, to compute a constant: if the filter or test is applied to no
+    variable, or only to variables that an operator such as `or` may skip.
     """
     from jinja2 import nodes
 
@@ -236,7 +239,7 @@ def folds(tree: Any) -> bool:
 
 
 def new_environment() -> Any:
-    """Return an environment of templates as Ansible has it."""
+    """Return an environment for templates, as Ansible makes it."""
     if ansiblefiles.has_engine():
         from ansible._internal._templating._jinja_bits import AnsibleEnvironment
 
@@ -248,18 +251,18 @@ def new_environment() -> Any:
 
 
 class Text(NamedTuple):
-    """A template of the content: that of a file, a value, or an expression without braces."""
+    """A template of the content. Its kind is "file", "value", or "expression": one without braces."""
 
     source: str
     kind: str
 
 
-#: Templates that Ansible has itself, of the host localhost and of loops.
+#: Ansible's own templates, of the implicit localhost and of loops.
 ANSIBLES = (Text("{{ansible_playbook_python}}", "value"), Text("{{item}}", "value"))
 
 
 def escaping(text: Text) -> contextlib.AbstractContextManager:
-    """Return the context in which Ansible compiles such a text."""
+    """Return the context in which Ansible compiles this text."""
     if not ansiblefiles.has_engine():
         return contextlib.nullcontext()
     from ansible._internal._templating._jinja_bits import _TemplateCompileContext
@@ -268,7 +271,7 @@ def escaping(text: Text) -> contextlib.AbstractContextManager:
 
 
 def adapted(environment: Any, text: Text) -> tuple[str, bool]:
-    """Return what Ansible has compiled for such a text, and whether it is an expression."""
+    """Return the source that Ansible compiles for this text, and whether it compiles it as an expression."""
     if ansiblefiles.has_engine():
         return text.source, text.kind == "expression"
     from ansible.template import _escape_backslashes
@@ -278,10 +281,10 @@ def adapted(environment: Any, text: Text) -> tuple[str, bool]:
 
 
 def texts(directories: list[str]) -> Iterator[Text]:
-    """Return the templates in the files below directories."""
+    """Yield the templates in the files below directories."""
     left = MOST
     for path in files(directories):
-        with contextlib.suppress(Exception):  # of a file that a run cannot read either, or says more of
+        with contextlib.suppress(Exception):  # the run that reads the file reports the error
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LONGEST:
                 continue
@@ -298,7 +301,7 @@ def texts(directories: list[str]) -> Iterator[Text]:
 
 
 def files(directories: list[str]) -> Iterator[str]:
-    """Return the YAML files and templates below directories, and behind links there."""
+    """Yield the paths of the YAML files and templates below directories, also of those behind links."""
     seen: set[str] = set()
     left = MOST_PLACES
     for directory in directories:
@@ -317,12 +320,12 @@ def files(directories: list[str]) -> Iterator[str]:
 
 
 def is_template(source: str) -> bool:
-    """Tell whether there is something to compute in a text. One that sets its own marks is for the run to read."""
+    """Tell whether a text is a template. One that sets its own delimiters (#jinja2:) is left to the run."""
     return ("{{" in source or "{%" in source) and not source.startswith("#jinja2:")
 
 
 def values(content: bytes) -> Iterator[Text]:
-    """Return the templates that are values of YAML documents."""
+    """Yield the templates among the values of YAML documents."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -1,10 +1,10 @@
 """The utilities that modules bring along, imported once.
 
-A module has them in its archive, and would execute them again: some sixty for
-k8s. The server imports them from an archive that has all those of prepared, out
-of sight of the controller's own. A process that executes a module takes what it
-finds there where its own archive has the same: no other process sees what it
-does with them.
+A module has its utilities in its archive, and would import them again: about sixty
+for k8s. The server imports those of all archives in prepared, while it hides the
+modules of the controller, which have the same names. A process that executes a
+module uses the server's utilities if the module's archive has the same files. It
+has its own copy of them, so no other process sees what the module does with them.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ import serverstate
 
 
 class Utility(NamedTuple):
-    """A module that is imported."""
+    """A Python module that the server has imported."""
 
     module: types.ModuleType
-    #: The path of its source in an archive, and the path that excludes this one.
-    #: Without, it was made by the one whose name its own begins with.
+    #: The path of its source in an archive, and the path that another archive must not
+    #: have instead (a package in place of a file, or a file in place of a package). Both
+    #: are None if the module has no source: its parent has made it.
     source: str | None
     other: str | None
     key: serverstate.Key | None
-    #: Its names whose values were made of the path of ORIGIN.
+    #: Its attributes whose values contain the path ORIGIN.
     places: dict[str, str | pathlib.PurePath]
 
 
-#: By the names of the modules.
+#: The utilities by their module names.
 UTILITIES: dict[str, Utility] = {}
-#: Finders of modules that the utilities have installed: that of six.
+#: The finders that utilities have added to sys.meta_path, such as that of six.
 FINDERS: list[object] = []
 #: The archive from which the utilities were imported.
 ORIGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "utilities.zip")
-#: What is the controller's, and no module's.
+#: The packages that a module must not find as the controller has imported them.
 CONTROLLER = ("ansible", "ansible_collections", "ansible_runner")
 
 
 class Importer(zipimport.zipimporter):
-    """Imports from the zip file of a module what is compiled already, or imported."""
+    """Imports from the zip file of a module, and uses what the server has already compiled or imported."""
 
     @property
     def files(self) -> dict[str, tuple[object, ...]]:
-        """What is in the zip file, by path, in zipimport's own form."""
-        # Python 3.13 reads a directory when it is needed, those before at once.
+        """The files in the zip file by path, in zipimport's own form."""
+        # Python 3.13 reads the directory of the zip file when it is needed, older versions at once.
         return self._get_files() if hasattr(zipimport.zipimporter, "_get_files") else self._files
 
     def find_source(self, fullname: str) -> str | None:
-        """Return the path of a module's source in the zip file."""
+        """Return the path of a module's source in the zip file; None if the zip file has no such module."""
         base = zipimport._get_module_path(self, fullname)
         return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self.files), None)
 
@@ -102,9 +103,9 @@ class Importer(zipimport.zipimporter):
 
 
 def adopt(importer: Importer) -> bool:
-    """Make this process's what the zip file of the importer has, and was imported
-    by the server. Nothing is taken if there is anything of the same name that is
-    something else: what was imported has imported it.
+    """Add the server's utilities that the importer's zip file has, too, to this
+    process, and tell whether that was done. None are added if the zip file has another
+    version of one: the server's utilities have imported the server's version.
     """
     found = {}
     for name, utility in UTILITIES.items():
@@ -132,7 +133,7 @@ def adopt(importer: Importer) -> bool:
 
 
 def settle(utility: Utility, name: str, importer: Importer) -> None:
-    """Give a module the names that it has in the zip file of the importer."""
+    """Give a module the paths, loader and spec that it would have if it had been imported from the importer's zip file."""
     own = vars(utility.module)
     path = importer.archive + os.sep + utility.source
     loader = importer.below(os.path.dirname(utility.source.removesuffix("/__init__.py")).strip(os.sep) + os.sep)
@@ -152,7 +153,7 @@ def settle(utility: Utility, name: str, importer: Importer) -> None:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Let the controller's modules be out of sight."""
+    """Hide the controller's modules, and restore them at the end."""
     modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in CONTROLLER}
     kept = (sys.path, sys.meta_path, sys.path_hooks, sys.path_importer_cache)
     values = [value.copy() for value in kept]
@@ -169,8 +170,9 @@ def alone() -> Iterator[None]:
 
 
 def hide() -> list[types.ModuleType]:
-    """Remove from this process what a module must not find: it brings its own
-    ansible.module_utils. Return it: to destroy it takes longer than a module.
+    """Remove the controller's modules, finders and hooks from this process: a module
+    brings its own ansible.module_utils. Return the removed modules, for the caller to
+    keep: destroying them takes longer than a module.
     """
     names = [name for name in sys.modules if name.partition(".")[0] in CONTROLLER]
     hidden = [sys.modules.pop(name) for name in names]
@@ -184,7 +186,7 @@ def hide() -> list[types.ModuleType]:
 
 
 def load(archive: bytes) -> None:
-    """Import the utilities in a zip file. Called by the server."""
+    """Import the utilities in a zip file, and fill UTILITIES and FINDERS. Called by the server."""
     with open(ORIGIN, "wb") as file:
         file.write(archive)
     with alone():
