@@ -1,4 +1,4 @@
-"""What of the modules in the binary needs no Ansible and no operator."""
+"""Tests of those parts of the modules in the binary that need no Ansible and no operator."""
 
 import base64
 import os
@@ -72,7 +72,7 @@ class Wait(unittest.TestCase):
             self.assertEqual(wait_for.goal(self.params(**params)), goal)
 
     def wait(self, answers: list, timeout: float) -> tuple:
-        """Return the result, and the pauses; the clock goes on by pauses only."""
+        """Wait with these answers of the operator. Return the result and the pauses; the clock advances only in pauses."""
         now, pauses = [0.0], []
 
         def sleep(seconds: float) -> None:
@@ -131,7 +131,7 @@ class Status(unittest.TestCase):
         self.assertEqual(k8s_status.merged(there, {"a": {"c": [2, 3]}}, True), {"a": {"b": 1, "c": [2, 3]}, "d": 1})
 
     def write(self, conflicts: int, **given) -> tuple:
-        """Return the result of a write that another client is faster than, and what is written in the end."""
+        """Write while another client is faster several times. Return the result, and all writes that were tried."""
         sent = []
 
         def request(method, path, body=None, content_type=""):

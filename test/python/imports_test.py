@@ -1,4 +1,4 @@
-"""The files of the fork server import one another without a circle."""
+"""The files of the fork server import one another without a cycle."""
 
 import ast
 import graphlib
@@ -11,7 +11,7 @@ FILES = {path.stem: path for path in pathlib.Path(process.__file__).parent.glob(
 
 
 def imported(path: pathlib.Path) -> set[str]:
-    """Return the files of the fork server that a file imports, at its head or in a function."""
+    """Return the files of the fork server that a file imports, at its top or in a function."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Where no process can be forked, the processes of the fork server live on, and none waits for one that does not die."""
+"""If no process can be forked, the processes of the fork server keep running. None waits for a process that does not die."""
 
 import errno
 import os
@@ -15,15 +15,15 @@ import playbook
 import process
 import runhead
 
-with unittest.mock.patch.object(sys, "path", list(sys.path)):  # it is a script, and changes that
+with unittest.mock.patch.object(sys, "path", list(sys.path)):  # server.py is a script, and changes sys.path
     import server
 
-#: Replaces os.fork.
+#: The error of os.fork when processes are used up.
 LACK = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def fork_fails(*then: int) -> unittest.mock._patch:
-    """Return a patch by which forks fail: all of them, or the first one, with the results of those that follow."""
+    """Return a patch that lets forks fail: all of them, or only the first, if the results of the next ones are given."""
     return unittest.mock.patch.object(os, "fork", side_effect=[LACK, *then] if then else LACK)
 
 

@@ -1,4 +1,4 @@
-"""What modules are given as YAML is parsed as PyYAML does."""
+"""quickyaml parses YAML as PyYAML does."""
 
 import random
 import tempfile
