@@ -6,8 +6,8 @@ DOCUMENTATION = r"""
 module: k8s_status
 short_description: Write into the status of an object
 description:
-  - The module of this name of operator_sdk.util 0.5.0, as Rolewright provides it where that collection is not installed.
-  - New roles use M(rolewright.operator.status), which need not name the object.
+  - Rolewright's version of this module of operator_sdk.util 0.5.0. It is used if that collection is not installed.
+  - In new roles, use M(rolewright.operator.status), which needs no name of the object.
 options:
   api_version:
     description: The API version of the object.
@@ -23,13 +23,13 @@ options:
     type: str
     required: true
   namespace:
-    description: The namespace of the object; nothing for a cluster-scoped one.
+    description: The namespace of the object. Leave it out for a cluster-scoped object.
     type: str
   status:
-    description: Fields of the status, which are merged into those that are there.
+    description: Fields of the status, which are merged into the existing status.
     type: dict
   conditions:
-    description: Conditions, each in the place of the one of its type.
+    description: Conditions. Each replaces the condition of the same type.
     type: list
     elements: dict
   replace:
@@ -38,7 +38,7 @@ options:
     default: false
     aliases: [force]
   replace_lists:
-    description: Replace lists in I(status) instead of adding to them what they lack.
+    description: Replace lists in I(status), instead of adding the elements that they lack.
     type: bool
     default: false
   kubeconfig:
@@ -59,7 +59,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 result:
-  description: The object as the API server has it then.
+  description: The object as the API server has it after the task.
   returned: success
   type: dict
 """
@@ -82,7 +82,7 @@ CONDITION = {
     "lastTransitionTime": {"type": "str"},
 }
 
-#: How often a write is tried again whose object another client has changed meanwhile; the operator itself may be that client.
+#: How often a write is tried if other clients, such as the operator itself, change the object at the same time.
 TRIES = 5
 
 REASON = re.compile(r"[A-Za-z][A-Za-z0-9]*")
@@ -90,7 +90,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 def check_condition(condition: dict) -> None:
-    """Raise ValueError for a condition that the API conventions do not allow."""
+    """Raise ValueError if the API conventions do not allow a condition."""
     reason = condition.get("reason")
     if reason and not REASON.fullmatch(reason):
         raise ValueError(f"reason: {reason!r} is not one word in CamelCase")
@@ -100,8 +100,8 @@ def check_condition(condition: dict) -> None:
 
 
 def merged_conditions(there: list, wished: list[dict], now: str) -> list:
-    """Return the conditions with those that are wished, each in the place of the one of its type, of which nothing is kept but
-    the time of a status that stays."""
+    """Return the conditions, with each wished one in the place of the one with the same type. Of the latter, only the
+    transition time is kept, and only if the status stays the same."""
     result = copy.deepcopy(there)
     for wish in wished:
         new = {name: value for name, value in wish.items() if value is not None}
@@ -128,7 +128,7 @@ def merged(there: object, wished: object, replace_lists: bool) -> object:
 
 
 def path_of(run: Run, api_version: str, kind: str, namespace: str | None, name: str) -> str:
-    """Return the path of an object whose kind has the status subresource."""
+    """Return the API path of an object. Raise Refused if its kind is not served, or has no status subresource."""
     root = "/apis/" + api_version if "/" in api_version else "/api/" + api_version
     if not re.fullmatch(r"/apis?(/[A-Za-z0-9.-]+){1,2}", root):
         raise Refused(0, f"api_version: {api_version!r} is none")
@@ -144,7 +144,7 @@ def path_of(run: Run, api_version: str, kind: str, namespace: str | None, name: 
 
 
 def write(run: Run, params: dict, check: bool) -> dict:
-    """Bring the status of the object to what the task says, and return the result of the module."""
+    """Write what the task says into the status of the object, and return the result of the module."""
     path = path_of(run, params["api_version"], params["kind"], params["namespace"], params["name"])
     for tried in range(1, TRIES + 1):
         try:
@@ -156,7 +156,7 @@ def write(run: Run, params: dict, check: bool) -> dict:
 
 
 def write_once(run: Run, path: str, params: dict, check: bool) -> dict:
-    """Read the object and write its status."""
+    """Read the object, and write its status. Raise Refused with the code 409 if another client has written meanwhile."""
     is_now = run.request("GET", path)
     wished = copy.deepcopy(is_now)
     before = is_now.get("status") or {}
@@ -171,7 +171,7 @@ def write_once(run: Run, path: str, params: dict, check: bool) -> dict:
         return {"changed": False, "result": is_now}
     if check:
         return {"changed": True, "result": wished}
-    # The resource version makes it a conflict if another client has written meanwhile.
+    # The resource version in the object lets the API server refuse the write if another client has written meanwhile.
     if params["replace"]:
         return {"changed": True, "result": run.request("PUT", path + "/status", wished)}
     return {"changed": True, "result": run.request("PATCH", path + "/status", wished, "application/merge-patch+json")}

@@ -6,15 +6,15 @@ DOCUMENTATION = r"""
 module: osdk_metric
 short_description: Change a metric of the role
 description:
-  - The module of this name of operator_sdk.util 0.5.0, as Rolewright provides it where that collection is not installed.
-  - It posts to an address where the operator listens. New roles use M(rolewright.operator.metric), which needs none.
+  - Rolewright's version of this module of operator_sdk.util 0.5.0. It is used if that collection is not installed.
+  - Posts to an address where the operator listens. In new roles, use M(rolewright.operator.metric), which needs no address.
 options:
   name:
     description: The name of the metric.
     type: str
     required: true
   description:
-    description: What it counts.
+    description: What the metric counts or measures.
     type: str
     required: true
   address:
@@ -62,7 +62,7 @@ KINDS = {
 
 
 def request(params: dict) -> dict:
-    """Return the request for the operator."""
+    """Return the request to the operator."""
     body = {"name": params["name"], "description": params["description"]}
     for kind in KINDS:
         if params[kind] is not None:

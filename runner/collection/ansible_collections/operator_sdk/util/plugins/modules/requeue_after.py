@@ -6,11 +6,11 @@ DOCUMENTATION = r"""
 module: requeue_after
 short_description: Run the object again after some time
 description:
-  - The module of this name of operator_sdk.util 0.5.0, as Rolewright provides it where that collection is not installed.
-  - New roles use M(rolewright.operator.requeue_after).
+  - Rolewright's version of this module of operator_sdk.util 0.5.0. It is used if that collection is not installed.
+  - In new roles, use M(rolewright.operator.requeue_after).
 options:
   time:
-    description: The time, as C(24h) and C(30m) are.
+    description: The time, such as C(24h) or C(30m).
     type: str
     required: true
 author: The Rolewright authors

@@ -1,4 +1,4 @@
-"""How modules talk to the operator that has started their run, and to the API server: through the API proxy of the run."""
+"""Requests of modules to the operator that has started their run, and to the API server, through the run's API proxy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KUBECONFIG = "K8S_AUTH_KUBECONFIG"
 #: Seconds that one request may take.
 TIMEOUT = 60
 
-#: Where the operator answers for itself.
+#: The path below which the operator itself answers.
 ROOT = "/rolewright/v1/run"
 
 
 class Refused(Exception):
-    """A request that was not answered as wished. code is the HTTP status, or 0 where there was no answer."""
+    """A request has failed. code is the HTTP status of the answer, or 0 without an answer."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -37,15 +37,15 @@ class Run:
         self.server, self.token, self.authority = read_kubeconfig(kubeconfig or os.environ.get(KUBECONFIG, ""))
 
     def about(self) -> dict:
-        """Return what the operator says of the run."""
+        """Return what the operator says about the run."""
         return self.ask("GET", ROOT)
 
     def call(self, name: str, body: dict) -> dict:
-        """Ask the operator for something."""
+        """Send one of the operator's own requests, such as status, and return the answer."""
         return self.ask("POST", ROOT + "/" + name, body)
 
     def ask(self, method: str, path: str, body: dict | None = None) -> dict:
-        """Send a request that only Rolewright answers."""
+        """Send a request that only Rolewright knows, and return the answer."""
         try:
             return self.request(method, path, body)
         except Refused as error:
@@ -54,7 +54,7 @@ class Run:
             raise
 
     def request(self, method: str, path: str, body: dict | None = None, content_type: str = "application/json") -> dict:
-        """Send a request and return the answer, which is an object in JSON."""
+        """Send a request, and return the answer, an object in JSON. Raise Refused if there is none, or an error."""
         url = urllib.parse.urlsplit(self.server)
         connection: http.client.HTTPConnection
         if url.scheme == "https":
@@ -83,13 +83,13 @@ class Run:
 
 
 def is_foreign(error: Refused) -> bool:
-    """Tell whether an API server has answered, to which another operator has forwarded what it does not know."""
+    """Tell whether the answer is that of an API server, to which another operator has forwarded an unknown request."""
     message = str(error)
     return error.code == 404 and "this operator has" not in message or error.code == 403 and f'path "{ROOT}' in message
 
 
 def decoded(text: bytes) -> dict:
-    """Return the object that a text is in JSON; an empty one if it is none."""
+    """Return the object in a JSON text; an empty object if the text is anything else."""
     try:
         answer = json.loads(text)
     except ValueError:
@@ -98,7 +98,7 @@ def decoded(text: bytes) -> dict:
 
 
 def read_kubeconfig(path: str) -> tuple[str, str, str]:
-    """Return server, token and certificate authority of the current context."""
+    """Return server, token and certificate authority of the current context in a kubeconfig. Raise Refused on an error."""
     if not path:
         raise Refused(0, f"{KUBECONFIG} is not set: this module works in runs that an operator has started")
     try:
@@ -117,7 +117,7 @@ def read_kubeconfig(path: str) -> tuple[str, str, str]:
 
 
 def named(config: dict, key: str, name: str) -> dict:
-    """Return the entry of a list that has a name."""
+    """Return the entry with a name in one of the lists of a kubeconfig. Raise KeyError if there is none."""
     for entry in config[key]:
         if entry["name"] == name:
             return entry
@@ -125,7 +125,7 @@ def named(config: dict, key: str, name: str) -> dict:
 
 
 def answer_or_fail(module: typing.Any, ask: typing.Callable[[Run], dict]) -> dict:
-    """Return what ask returns for the run; what is refused fails the task with the reason."""
+    """Return what ask returns for the run. If it raises Refused, fail the task with the reason."""
     try:
         return ask(Run())
     except Refused as error:

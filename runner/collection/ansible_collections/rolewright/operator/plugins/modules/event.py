@@ -8,10 +8,10 @@ short_description: Report a Kubernetes Event about the object
 description:
   - Reports an Event that C(kubectl describe) shows with the object that the run is for.
   - A run may report 20 Events.
-  - The operator needs the permission to create Events of the group C(events.k8s.io), which C(rolewright generate rbac) writes.
+  - The operator needs the permission to create Events of the group C(events.k8s.io). C(rolewright generate rbac) grants it.
 options:
   type:
-    description: Normal, or Warning for what someone has to look at.
+    description: Normal, or Warning if someone has to look at it.
     type: str
     choices: [Normal, Warning]
     default: Normal
@@ -20,11 +20,11 @@ options:
     type: str
     required: true
   message:
-    description: A sentence for people. What is longer than 1024 bytes is cut. Values of Secrets are masked.
+    description: A sentence for people. It is cut after 1024 bytes. Values of Secrets are masked.
     type: str
     required: true
   related:
-    description: Another object that has to do with it.
+    description: Another object that the Event concerns.
     type: dict
     suboptions:
       api_version:
@@ -36,7 +36,7 @@ options:
         type: str
         required: true
       namespace:
-        description: Its namespace; that of the run's object without it.
+        description: Its namespace; by default the namespace of the run's object.
         type: str
       name:
         description: Its name.
@@ -96,7 +96,7 @@ def main() -> None:
         return run.call("event", event)
 
     answer_or_fail(module, report)
-    module.exit_json(changed=False)  # a report changes nothing of what the role is there for
+    module.exit_json(changed=False)  # a report changes nothing that the role manages
 
 
 if __name__ == "__main__":

@@ -7,28 +7,29 @@ module: metric
 short_description: Change a metric of the role
 description:
   - Changes a metric that the operator publishes together with its own.
-  - A metric exists from its first change on, until the operator restarts. Its type, its description and the names of its labels stay as they were then.
-  - There are at most 500 metrics, and at most 1000 combinations of label values of each.
+  - A metric exists from its first change until the operator restarts. Its type, its description and the names of its labels
+    stay as in this first change.
+  - There are at most 500 metrics, each with at most 1000 combinations of label values.
 options:
   name:
     description: The name of the metric.
     type: str
     required: true
   description:
-    description: What it counts.
+    description: What the metric counts or measures.
     type: str
     required: true
   type:
     description:
-      - A counter adds I(value), a gauge is set to it, and a histogram or summary observes it.
+      - I(value) is added to a counter, sets a gauge, and is observed by a histogram or summary.
     type: str
     choices: [counter, gauge, histogram, summary]
     required: true
   value:
-    description: The number. A counter adds 1 without it.
+    description: The number. Required, except for a counter, to which 1 is added by default.
     type: float
   labels:
-    description: Labels and their values. Choose labels of few values.
+    description: Labels and their values. Choose labels with few different values.
     type: dict
     default: {}
 attributes:
@@ -66,7 +67,7 @@ VERBS = {"counter": "add", "gauge": "set", "histogram": "observe", "summary": "o
 
 
 def request(params: dict) -> dict:
-    """Return the request for the operator."""
+    """Return the request to the operator."""
     value = params["value"]
     if value is None:
         value = 1
@@ -88,7 +89,7 @@ def main() -> None:
         supports_check_mode=True)
     if not module.check_mode:
         answer_or_fail(module, lambda run: run.call("metric", request(module.params)))
-    module.exit_json(changed=False)  # a report changes nothing of what the role is there for
+    module.exit_json(changed=False)  # a report changes nothing that the role manages
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ DOCUMENTATION = r"""
 module: requeue_after
 short_description: Run the object again after some time
 description:
-  - Asks the operator to run the object again, a time after the end of this run. The run goes on meanwhile.
-  - It counts for a run that succeeds. After a failure the operator retries by its own rules, and not before this time.
+  - Asks the operator to run the role again for this object, some time after the end of this run. The run continues.
+  - The time applies if this run succeeds. After a failure, the operator retries as usual, but not before this time.
 options:
   time:
     description:
-      - The time, as hours, minutes and seconds.
-      - The operator waits for at least one second, and adds up to a tenth.
+      - The time in hours, minutes and seconds, such as C(24h), C(30m) or C(1h30m).
+      - The operator waits for at least one second. A time of 0 asks for nothing.
     type: str
     required: true
 attributes:

@@ -6,29 +6,29 @@ DOCUMENTATION = r"""
 module: status
 short_description: Write fields and conditions into the status of the object
 description:
-  - Merges fields and conditions into the status of the object that the run is for, at once.
-  - What the task does not name stays as it is.
-  - Where the operator writes the status, C(status.ansible), C(status.observedGeneration) and the conditions Running, Successful, Failure, Ready,
-    Reconciling and Stalled are the operator's, and are refused. With C(manageStatus=false) in the watch they are the role's.
+  - Merges fields and conditions into the status of the object that the run is for. The task writes at once.
+  - Everything that the task does not name stays as it is.
+  - C(status.ansible), C(status.observedGeneration) and the conditions Running, Successful, Failure, Ready, Reconciling and
+    Stalled belong to the operator, and are refused. With C(manageStatus=false) in the watch, they belong to the role.
 options:
   fields:
     description:
-      - Fields of the status. Mappings are merged into those that are there, lists and all else replace them, and null removes a field.
-      - The CustomResourceDefinition has to declare them, or the API server drops them, of which the task warns.
+      - Fields of the status. Mappings are merged into existing mappings, null removes a field, and other values replace it.
+      - The CustomResourceDefinition has to declare the fields. The API server drops others, and the task warns about it.
     type: dict
     default: {}
   conditions:
-    description: Conditions, each in the place of the one of its type. At most 20.
+    description: Conditions, at most 20. Each replaces the condition of the same type.
     type: list
     elements: dict
     default: []
     suboptions:
       type:
-        description: The type, as C(DatabaseReady) is.
+        description: The type, such as C(DatabaseReady).
         type: str
         required: true
       status:
-        description: Whether it holds.
+        description: Whether the condition is true.
         type: str
         choices: ["True", "False", "Unknown"]
         required: true
@@ -37,12 +37,12 @@ options:
         type: str
         required: true
       message:
-        description: A sentence for people, of at most 4096 bytes. Values of Secrets are masked.
+        description: A sentence for people, at most 4096 bytes. Values of Secrets are masked.
         type: str
         default: ""
 attributes:
   check_mode:
-    description: Says what would change, and writes nothing.
+    description: Reports whether something would change, and writes nothing.
     support: full
 author: The Rolewright authors
 """
@@ -61,8 +61,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 dropped:
-  description: Fields that the CustomResourceDefinition does not declare, and that were dropped.
-  returned: when there are some
+  description: Fields that were dropped, because the CustomResourceDefinition does not declare them.
+  returned: when fields were dropped
   type: list
   elements: str
 """

@@ -1,4 +1,4 @@
-"""What the run is, and why it was started."""
+"""Tell what the run is, and why it was started."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ short_description: Tell why the operator has started this run
 description:
   - Tells what the run is, for which object, and what started it.
   - It changes nothing.
-  - Tells which fields of the spec are not what they were in the last successful run, and that run's spec, where the operator has kept it.
-    The run's artifacts hold it then; with C(no_log) they do not.
+  - If the operator has kept the spec of the last successful run, returns this spec, and the fields that differ from it now.
+    The run's artifacts then contain this spec; with C(no_log), they do not.
 attributes:
   check_mode:
     description: Works in check mode.
@@ -35,17 +35,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 run_id:
-  description: The ID of the run, as in the log and in C(status.ansible).
+  description: The ID of the run, which the log and C(status.ansible) also have.
   returned: always
   type: str
 cause:
-  description: Why it was started, in the words of C(status.ansible.lastRun.cause).
+  description: Why the run was started, with the values of C(status.ansible.lastRun.cause).
   returned: always
   type: str
 trigger:
   description:
-    - "What has caused it, where that can be named, such as C(environment: DEFAULT_TEA_VERSION) or C(configmaps tea/one was changed)."
-    - The text is for people, as in C(status.ansible.lastRun.trigger). It is empty where there is no more to say.
+    - "What exactly started the run, such as C(environment: DEFAULT_TEA_VERSION) or C(configmaps tea/one was changed)."
+    - The text is for people, as in C(status.ansible.lastRun.trigger). It is empty if there is no more to say.
   returned: always
   type: str
 generation:
@@ -53,23 +53,24 @@ generation:
   returned: always
   type: int
 attempt:
-  description: 1 for the first run of these inputs, and one more after each that failed.
+  description: 1, plus one for each failed run of the same inputs.
   returned: always
   type: int
 changed_fields:
   description:
-    - "The paths at which the spec is not what it was in the last successful run, such as C(spec.replicas), C(spec.ports[0].name)
-      or C(spec.labels[\"a.b/c\"]), in order, 20 at most. Keys are as in the object. A field that is new or gone is named, and not what is in it."
+    - "The paths at which the spec differs from that of the last successful run, such as C(spec.replicas),
+      C(spec.ports[0].name) or C(spec.labels[\"a.b/c\"]), in order, at most 20. Keys are as in the object. A field that is
+      new or was removed is named, but not what is in it."
   returned: when the previous spec is known
   type: list
   elements: str
 more_changed_fields:
-  description: How many there are besides.
+  description: How many more such paths there are.
   returned: when the previous spec is known
   type: int
 previous_spec:
   description: The spec of the last successful run, with keys as in the object.
-  returned: when it is known, which it is not before the first success, nor when its run was made elsewhere, such as by a Pod that is gone
+  returned: when it is known, so not before the first success, nor if that run was made by another Pod
   type: dict
 object:
   description: The object, as C(api_version), C(kind), C(namespace), C(name) and C(uid).

@@ -6,11 +6,12 @@ DOCUMENTATION = r"""
 module: wait_for
 short_description: Wait for an object, without a process
 description:
-  - Looks whether something is true of an object in the cluster. If it is, the task ends, and the role goes on.
-  - If it is not, the task says so with I(parked). End the play then. The run succeeds, and the operator runs the object again as soon as it is true, with
-    the cause C(waited). Meanwhile the object is not Ready, and no process waits for it. The operator may restart.
-  - The next run begins at the first task. The tasks before this one have to find their work done.
-  - When the time is over the operator runs the object, too. The task fails then, and says what was missing.
+  - Checks whether something is true of an object in the cluster. If it is, the task ends, and the role continues.
+  - If it is not, the task returns I(parked). End the play in this case. The run succeeds, and the operator runs the role
+    again as soon as it is true, with the cause C(waited). Meanwhile the run's object is not Ready, and no process waits. The
+    operator may restart.
+  - The next run begins at the first task, so the tasks before this one must be able to find their work done.
+  - When I(timeout) is over, the operator also runs the role. The task then fails, and says what was missing.
 options:
   api_version:
     description: The API version of the object.
@@ -25,36 +26,37 @@ options:
     type: str
     required: true
   namespace:
-    description: The namespace of the object; that of the run's object without it. Give an empty one for a cluster-scoped object.
+    description: The namespace of the object; by default that of the run's object. Empty for a cluster-scoped object.
     type: str
   ready:
     description:
-      - Wait until it is ready. A Deployment, StatefulSet or DaemonSet is when all Pods are up to date and available, a Job when it is complete, a Pod when it
-        is Ready or has succeeded, a PersistentVolumeClaim when it is bound, and any other object when its condition Ready is True.
+      - Wait until the object is ready. A Deployment, StatefulSet or DaemonSet is ready when all Pods are up to date and
+        available, a Job when it is complete, a Pod when it is Ready or has succeeded, a PersistentVolumeClaim when it is
+        bound, and any other object when its condition Ready is True.
     type: bool
     default: false
   condition:
-    description: Wait for a condition, as C(Ready) or C(Ready=False) say.
+    description: Wait for a condition, such as C(Ready) or C(Ready=False).
     type: str
   jsonpath:
-    description: Wait for a field, by a path without wildcards, as C({.status.phase}) is.
+    description: Wait for a field. Give its path without wildcards, such as C({.status.phase}).
     type: str
   value:
-    description: What the field has to be, as text, a number or a boolean. Without it, it has to be there.
+    description: The value that the field must have, as text, a number or a boolean. Without it, the field only has to exist.
     type: raw
   timeout:
-    description: For how many seconds to wait in all.
+    description: The total number of seconds to wait.
     type: int
     default: 600
   mode:
     description:
-      - With C(park) the operator waits, with C(block) the task does, in a process.
+      - With C(park), the operator waits. With C(block), the task itself waits, in a process.
     type: str
     choices: [park, block]
     default: park
 attributes:
   check_mode:
-    description: Looks once, and does not wait.
+    description: Checks once, and does not wait.
     support: full
 author: The Rolewright authors
 """
@@ -84,16 +86,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 met:
-  description: Whether it is true.
+  description: Whether the object already is as the task wants it.
   returned: always
   type: bool
 parked:
-  description: Whether the operator waits for it, so that the play has to end.
+  description: Whether the operator waits, so that the play has to end.
   returned: always
   type: bool
 detail:
-  description: What there is instead, if it is not true.
-  returned: when it is not true
+  description: What the operator has found instead.
+  returned: when it is not met
   type: str
 """
 
@@ -104,12 +106,12 @@ from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
 from ansible_collections.rolewright.operator.plugins.module_utils.run import Refused, Run  # noqa: E402
 
-#: Seconds between two looks of a task that waits itself: from the first to the most.
+#: The first and the longest pause between two checks with mode=block, in seconds.
 PAUSES = (1.0, 10.0)
 
 
 def goal(params: dict) -> str:
-    """Return what has to be true, in the words of the operator."""
+    """Return what to wait for, in the form that the operator expects."""
     if params["ready"]:
         return "ready"
     if params["condition"]:
@@ -123,13 +125,13 @@ def goal(params: dict) -> str:
 
 
 def wanted(params: dict, namespace: str, park: bool) -> dict:
-    """Return the request for the operator."""
+    """Return the request to the operator."""
     return {"apiVersion": params["api_version"], "kind": params["kind"], "namespace": namespace, "name": params["name"],
             "for": goal(params), "timeout": params["timeout"], "park": park}
 
 
 def wait(run: Run, request: dict, timeout: float, sleep: typing.Callable[[float], None] = time.sleep) -> dict:
-    """Look until it is true, or the time is over."""
+    """Send the request until it is met or the time is over. Return the last answer, with timedOut."""
     end, pause = time.monotonic() + timeout, PAUSES[0]
     while True:
         answer = run.call("wait", request)
