@@ -5,9 +5,9 @@
 #   charts    the program for operators of Helm charts, without Ansible
 #   example   the example operator, and the default
 #
-# docs/image.md says what is in them, and how they are used.
+# docs/image.md says what is in them and how to use them.
 
-# Debian trixie or later, or what is made of it.
+# Debian trixie or later, or an image based on it.
 ARG BASE=debian:trixie-slim
 
 FROM golang:1.26 AS build
@@ -20,7 +20,7 @@ COPY controller controller
 COPY internal internal
 COPY runner runner
 ARG VERSION=unknown GIT_VERSION=unknown COMMIT=unknown
-# v1.0.0 is the validated module: docs/security.md.
+# v1.0.0 is the validated FIPS module, see docs/security.md.
 ARG GOFIPS140=off
 RUN CGO_ENABLED=0 go build -trimpath -o /rolewright -ldflags="-s -w \
       -X github.com/rolewright/rolewright/internal/version.Version=${VERSION} \
@@ -28,7 +28,7 @@ RUN CGO_ENABLED=0 go build -trimpath -o /rolewright -ldflags="-s -w \
       -X github.com/rolewright/rolewright/internal/version.Commit=${COMMIT}" ./cmd/rolewright \
  && go version -m /rolewright >/rolewright.modules
 
-# The program for charts has Helm's libraries, which are in no other one.
+# The program for charts is the only one with Helm's libraries.
 FROM golang:1.26 AS build-charts
 WORKDIR /src/cmd/rolewright-helm
 COPY cmd/rolewright-helm/go.mod cmd/rolewright-helm/go.sum ./
@@ -43,12 +43,12 @@ USER 1001:0
 ENTRYPOINT ["/rolewright"]
 
 FROM ${BASE} AS ansible
-# Of kubernetes.core Debian has no package but that of all collections: the one
-# is taken out of it. Nothing here needs a network, a compiler or pip later on.
-# All files that Python compiles are given one time and compiled for it, so that
-# the same packages make the same image, and no start compiles them again. Some
-# are for other versions of Python and do not compile: TestImage looks at those
-# that matter.
+# Debian has kubernetes.core only in its package of all collections, so it is
+# extracted from there. The image needs no network, compiler or pip later on.
+# All Python files get the same time and are compiled here, so that the same
+# packages make the same image and no start compiles them again. Some files are
+# for other versions of Python and do not compile: TestImage checks those that
+# matter.
 ARG SOURCE_DATE_EPOCH=1767225600
 RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     apt-get update -q; \
@@ -77,7 +77,7 @@ RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     ln -s rolewright /usr/local/bin/ansible-operator; ln -s usr/bin/tini /tini
 COPY --from=build /rolewright /usr/local/bin/rolewright
 
-# What is in the image, in CycloneDX's form: Debian's packages, Go's modules, collections.
+# The image's contents in CycloneDX format: Debian packages, Go modules, collections.
 FROM ansible AS contents
 COPY --from=build /rolewright.modules /rolewright.modules
 COPY tools/image/sbom.py /sbom.py
@@ -98,7 +98,7 @@ LABEL org.opencontainers.image.title="Rolewright" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
 
-# An operator of charts: COPY watches.yaml ./ and COPY helm-charts helm-charts after FROM.
+# The base of an operator of charts: COPY watches.yaml ./ and COPY helm-charts helm-charts after FROM.
 FROM ${BASE} AS charts
 RUN echo 'helm:x:1001:0::/opt/helm:/usr/sbin/nologin' >>/etc/passwd; install -d -o 1001 -g 0 -m 0755 /opt/helm; \
     ln -s rolewright /usr/local/bin/helm-operator
@@ -109,7 +109,7 @@ WORKDIR /opt/helm
 USER 1001:0
 ENTRYPOINT ["/usr/local/bin/helm-operator", "run", "--watches-file=./watches.yaml"]
 
-# An operator of your own: these lines after FROM, and what else its content needs.
+# Your own operator has these lines after FROM, and whatever else its content needs.
 FROM operator AS example
 COPY watches.yaml ./
 COPY playbooks playbooks

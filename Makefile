@@ -5,42 +5,42 @@ SHELL := bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
-# Everything that is built lies under bin/, the pinned tools of development under bin/tools/.
+# All build output goes to bin/, and the pinned development tools to bin/tools/.
 BIN   := $(CURDIR)/bin
 TOOLS := $(BIN)/tools
-# Where there is no Debian to install Ansible from, it lives in a virtual environment of this repository.
+# On systems other than Debian, Ansible is installed into a virtual environment in bin/ansible.
 export PATH := $(BIN)/ansible/bin:$(PATH)
 
-# Tests fail where a part that they need is missing. Plain `go test` skips them.
+# A test fails if a program that it needs is missing. With plain `go test`, such a test is skipped.
 export ROLEWRIGHT_TEST_PARTS := required
-# With the race detector a process waits for a second before it ends, and so each run, whose supervising process is one.
-# Without that wait, a race is still reported where it happens.
+# A process with the race detector sleeps for a second before it exits. Every run has such a process, its supervisor.
+# Races are reported without that sleep too.
 export GORACE ?= atexit_sleep_ms=0
 
-# What `rolewright version` says: the last tag, or what chart and bundle say.
+# What `rolewright version` prints: the last tag, or without one the version of chart and bundle.
 VERSION     ?= $(shell git describe --tags --abbrev=0 2>/dev/null || sed -n 's/^version: /v/p' config/chart/Chart.yaml)
 GIT_VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PKG := github.com/rolewright/rolewright/internal/version
 LDFLAGS     := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).GitVersion=$(GIT_VERSION) -X $(VERSION_PKG).Commit=$(COMMIT)
 
-# One way to build, so that the programs share what Go's cache has.
+# All programs are built with the same flags, so that they share Go's build cache.
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
-# The second line of Ansible that is tested, beside the system's.
+# The second line of Ansible that the tests use, beside the system's.
 SECOND_LINE := $(BIN)/ansible-2.19
-# The newest line, with a Python of its own.
+# The newest line of Ansible, with its own Python.
 THIRD_LINE  := $(BIN)/ansible-2.22
-# A campaign of fault plans on a control plane of its own.
+# Runs fault plans on their own control plane.
 FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -rolewright $(BIN)/rolewright-failpoint -fakerunner $(BIN)/fakerunner
-# Images, as archives, with what they are built from.
+# The directory of image archives and build logs, and the script that builds images.
 IMAGES := $(BIN)/image
 IMAGE  := tools/image/build.sh $(IMAGES)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg GIT_VERSION=$(GIT_VERSION) --build-arg COMMIT=$(COMMIT)
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
-# How long the short run of each fuzz target lasts: so many inputs. Go takes the end of a time, such as 5s, for a
-# failure now and then.
+# How many inputs the short run of each fuzz target tries. With a duration, such as 5s, Go sometimes reports the end of
+# that time as a failure.
 FUZZTIME ?= 3000x
 # Further arguments: make unit TESTFLAGS='-run TestName -v', make run RUNFLAGS='--zap-log-level debug'.
 TESTFLAGS  ?=
@@ -70,7 +70,7 @@ demo: ## watch the example operator from the first object to its finalizer, on a
 	@$(TOOLS)/controlplane exec --kwok -- test/demo.sh
 
 .PHONY: run
-run: setup build ## run the example operator against the current kubeconfig, and stay
+run: setup build ## run the example operator in the foreground, against the current kubeconfig
 	@$(BIN)/rolewright run --watches-file=./watches.yaml $(RUNFLAGS)
 
 .PHONY: image
@@ -81,7 +81,7 @@ image: setup-image ## build the images of the program, for operators and of the 
 	@$(IMAGE) rolewright/example:$(GIT_VERSION),latest $(IMAGE_ARGS) .
 
 .PHONY: image-size
-image-size: setup-image ## compare the size of the image with that of the same packages, usually installed; fails above 60 %
+image-size: setup-image ## compare the size of the image with that of the same packages installed in the usual way; fails above 60 %
 	@$(IMAGE) rolewright/operator:size $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/naive:size --file tools/image/naive.Dockerfile tools/image
 	@$(IMAGE) rolewright/naive-all:size --build-arg ALL=ansible --file tools/image/naive.Dockerfile tools/image
@@ -117,14 +117,14 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@$(MAKE) e2e-not-run
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
-# On a slow machine what is left out is named, here and at the end.
+# If make test has taken too long, it leaves steps out. It names each one where it is left out, and again at the end.
 BEGAN := $(shell date +%s)
 IN_TIME = [ $$(($$(date +%s) - $(BEGAN))) -lt $$(($1 * 60)) ]
 LATE = echo 'NOT RUN: `make $1`. make test has taken $2 minutes already.' | tee -a $(BIN)/repeated
 
 .PHONY: test-all
 test-all: IN_TIME = true
-test-all: test ## make test, then what takes longer: the race detector for the rest, the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
+test-all: test ## make test, then what takes longer: the remaining tests with the race detector, all tests on the newer and newest line of Ansible, forked runs, more fault plans, the image, the page in a browser, the development control plane, fuzz targets
 	@tools/step.sh 'the race detector where make test has none' $(MAKE) test-race
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
@@ -139,14 +139,14 @@ test-all: test ## make test, then what takes longer: the race detector for the r
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
-# What these do is mostly done by processes: of Ansible, of the operator and of its commands, which are the program of the test
-# and take several times the CPU and memory with the race detector. make test-all has them with it.
+# The tests of these packages mostly start processes: Ansible, the operator and its commands. The latter two are the test
+# binary itself, which needs several times the CPU and memory with the race detector. make test-all runs them with it.
 PROCESS_PACKAGES = ./runner ./runner/supervise ./runner/warm ./test/executors ./test/hostile ./test/e2e
-# The end-to-end tests of what an operator is for. make test has the others where there is time.
+# The end-to-end tests of an operator's main features. make test runs the others if there is time.
 E2E_CORE = ^Test(BadInput|Crash|Finalizer|Jobs|LifeCycle|Operator|Proxy|Restart|Secrets|Shards|Status|Verdict|WatchNamespace)_
 
 .PHONY: integration
-integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything but test-compare and test-e2e-rest, on a control plane, with the race detector but for PROCESS_PACKAGES
+integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything except test-compare and test-e2e-rest, on a control plane, with the race detector except for PROCESS_PACKAGES
 	@$(INTEGRATION) "$$(go list ./... | grep -vE '/($(subst $(eval ) ,|,$(PROCESS_PACKAGES:./%=%)))$$')" -race -timeout 2h $(TESTFLAGS)
 	@$(INTEGRATION) '$(filter-out ./test/e2e ./test/executors,$(PROCESS_PACKAGES))' -timeout 2h $(TESTFLAGS)
 	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 40m -run '$(E2E_CORE)' $(TESTFLAGS)
@@ -166,27 +166,27 @@ INTEGRATION = $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- to
 test-race: setup setup-race setup-trace cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the tests of PROCESS_PACKAGES with the race detector
 	@$(INTEGRATION) '$(PROCESS_PACKAGES)' -race -timeout 2h $(TESTFLAGS)
 
-# Without the race detector: what Ansible does changes nothing of what integration has shown of the program.
+# Without the race detector: another line of Ansible causes no other races than those that make integration finds.
 .PHONY: test-second-line
-test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
+test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## the tests that depend on Ansible, on ansible-core 2.19 and ansible-runner 2.4
 	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 2h $(TESTFLAGS)
 
-# Its texts, verdicts, values, hidden output and versions. What ends processes, fills disks and recovers runs is left to
-# make test-all.
+# Tests of Ansible's texts, verdicts, values, hidden output and versions. make test-all also runs those that end processes,
+# fill disks and recover runs.
 .PHONY: test-second-line-short
-test-second-line-short: ## of these, what depends on the line that Ansible is of, and not on processes and disks
+test-second-line-short: ## of these, the tests that depend on the line of Ansible, not on processes and disks
 	@$(MAKE) test-second-line TESTFLAGS='-run "^(Test|Fuzz)(Ansible|Verdict|SyntaxCheck|NoLog|Masked|Guard|Check_|Proof|FindLibraries|Strip|Run_(Passes|Leaves|Notes|Masks|AKilledModule|DaemonsEnd))" $(TESTFLAGS)'
 
-# Where this is no Debian, or Debian has another newest line by now, it says so.
+# If this system is not Debian, or Debian's newest line is another one by now, the script says so and the tests are left out.
 .PHONY: test-third-line
-test-third-line: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, forked runs too, on ansible-core 2.22 with its own Python: 10 minutes
+test-third-line: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the tests that depend on Ansible, forked runs too, on ansible-core 2.22 with its own Python: 10 minutes
 	@tools/ansible/third-line.sh $(THIRD_LINE) >/dev/null || { echo 'NOT RUN: `make test-third-line`, see above.'; exit 0; }; \
 		PATH=$(THIRD_LINE)/bin:$$PATH tools/gotest.sh '$(THIRD_LINE_PACKAGES)' -count=1 -timeout 2h $(TESTFLAGS)
 THIRD_LINE_PACKAGES = ./runner ./runner/syntaxcheck ./runner/warm ./controller/extravars ./test/executors
 
-# Its verdicts and hidden output, forked modules, and what it has that forked runs rely on.
+# Tests of verdicts, hidden output and forked modules, and of the parts of Ansible that forked runs rely on.
 .PHONY: test-third-line-short
-test-third-line-short: ## of these, what differs most between lines
+test-third-line-short: ## of these, the tests whose results differ most between lines
 	@$(MAKE) test-third-line THIRD_LINE_PACKAGES='./runner ./runner/syntaxcheck ./runner/warm' TESTFLAGS='-run "^Test(Verdict|Check_|NoLog|Proof|Immortal|Run_CountsModules)" $(TESTFLAGS)'
 
 .PHONY: test-forked
@@ -204,8 +204,8 @@ hostile: setup setup-trace second-line ## the corpus of hostile objects and even
 test-tools: cluster-tools-kwok node-tools $(TOOLS)/gotestsum ## tests of the development control plane itself
 	@cd tools && ./gotest.sh ./controlplane -race -timeout 2h $(TESTFLAGS)
 
-# What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner. RACE=1 gives the operator the
-# race detector, whose findings are violations.
+# What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner. RACE=1 builds the operator with
+# the race detector. A race that it reports counts as a violation.
 .PHONY: fault-tools
 fault-tools: cluster-tools
 	@CGO_ENABLED=$(if $(RACE),1,0) go build $(if $(RACE),-race) -trimpath -tags failpoint -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright-failpoint ./cmd/rolewright
@@ -213,14 +213,14 @@ fault-tools: cluster-tools
 	@$(GO_BUILD) -o $(BIN)/faults ./test/faults
 
 .PHONY: fault-plans
-fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansible-runner
+fault-plans: fault-tools ## run the fixed fault plans with a scripted ansible-runner
 	@$(FAULTS) -plans test/faults/testdata/plans -parallel 8 $(FAULTSFLAGS)
 
 .PHONY: fault-plans-command
-fault-plans-command: fault-tools ## the same plans, where the scripted program is the command of the watches
+fault-plans-command: fault-tools ## the same plans, with watches whose command is the scripted program
 	@$(FAULTS) -plans test/faults/testdata/plans -runner command -parallel 8 $(FAULTSFLAGS)
 
-# What differs by what runs: how a run ends, what it leaves, and what it asks for.
+# The plans whose outcome depends on what a watch runs: how a run ends, what it leaves behind, and what it asks for.
 COMMAND_PLANS = $(foreach name,bad-ends daemons forged requeue,$(wildcard test/faults/testdata/plans/$(name)-*.json))
 comma := ,
 .PHONY: fault-plans-command-short
@@ -228,12 +228,11 @@ fault-plans-command-short: fault-tools ## of these, the plans about how runs end
 	@$(FAULTS) -plans $(subst $(eval ) ,$(comma),$(COMMAND_PLANS)) -runner command -parallel 8 $(FAULTSFLAGS)
 
 .PHONY: fault-plans-forked
-fault-plans-forked: setup fault-tools ## the same plans, and those of fork servers, where one starts the scripted ansible-runner
+fault-plans-forked: setup fault-tools ## the same plans and those of fork servers, with a scripted ansible-runner that a fork server starts
 	@$(FAULTS) -plans test/faults/testdata/plans,test/faults/testdata/plans-forked -runner forked -parallel 4 $(FAULTSFLAGS)
 
-# The parts of the whole campaign. Each keeps its operator, its plans and its results in a directory of its own, so that
-# it can be stopped and resumed: make faults goes on where it was, and so does make
-# faults-part-PART with one part.
+# The parts of the whole campaign. Each part keeps its operator, its plans and its results in its own directory, so it can
+# be stopped and resumed: make faults continues where it stopped, and make faults-part-PART does so for one part.
 FAULTS_DIR    ?= $(BIN)/campaign
 FAULTS_PARTS  := generated matrix fail-overs generated-forked matrix-forked fail-overs-forked soak soak-forked soak-real
 faults-generated         := -generate 650 -parallel 6
@@ -247,7 +246,7 @@ faults-soak-forked       := -soak 2000 -runner forked
 faults-soak-real         := -soak 500 -runner real
 
 .PHONY: faults
-faults: setup fault-tools ## meet the operator with all faults: generated plans, kill matrices, fail-overs, soaks; hours, can be stopped and resumed
+faults: setup fault-tools ## expose the operator to all faults: generated plans, kill matrices, fail-overs, soaks; hours, can be stopped and resumed
 	@failed=; for part in $(FAULTS_PARTS); do $(MAKE) --no-print-directory faults-part-$$part || failed="$$failed $$part"; done; \
 		if [ -n "$$failed" ]; then echo "not passed, or not whole:$$failed" >&2; exit 1; fi
 
@@ -256,7 +255,7 @@ $(FAULTS_PARTS:%=faults-part-%): faults-part-%: setup fault-tools
 	@$(FAULTS) $(faults-$*) -out $(FAULTS_DIR)/$* $(FAULTSFLAGS)
 
 .PHONY: test-executors
-test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests of what depends on how runs are made, with each executor
+test-executors: cluster-tools-kwok client-tools setup-trace second-line ## the tests that depend on how runs are started, with each executor
 	@for executor in warm runner; do \
 		echo "with --executor=$$executor"; \
 		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
@@ -264,7 +263,8 @@ test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests
 	@echo 'forked, on the newer line of Ansible'
 	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
 
-# On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
+# The cluster has one real node, which runs the Pods. The tag of the images is not "latest", so that the kubelet does not
+# pull them.
 .PHONY: e2e
 e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
 	@$(IMAGE) rolewright/binary:e2e $(IMAGE_ARGS) --target binary .
@@ -294,15 +294,15 @@ e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-
 		go test -tags e2e -count=1 -timeout 2h ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript
-transcript: ## write docs/in-a-cluster.md, what make e2e does with the example operator: as root, on Debian
+transcript: ## write docs/in-a-cluster.md, which shows what make e2e does with the example operator: as root, on Debian
 	@$(MAKE) e2e TESTFLAGS='-run=TestExample -transcript=$(CURDIR)/docs/in-a-cluster.md $(TESTFLAGS)'
 
 .PHONY: test-image
-test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends on Ansible and Python, on those of the image: as root, on Debian
+test-image: setup-image cluster-tools-kwok client-tools ## the tests that depend on Ansible and Python, with those of the image: as root, on Debian
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
 	@$(TOOLS)/controlplane exec --pods-exec -- env ROLEWRIGHT_TEST_EVERY_CASE=1 tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=2h $(TESTFLAGS)
 
-# Where there are no images, the newer line stands for theirs.
+# On a machine that cannot build images, the tests run on the newer line of Ansible instead.
 .PHONY: test-image-where-possible
 test-image-where-possible: $(TOOLS)/gotestsum
 	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) test-image; else \
@@ -321,7 +321,7 @@ screenshots: ## make the images of the page in docs/images, each view in both th
 	@tools/browser/install.sh $(BIN)/browser
 	@cd test/page && go test -count=1 -run TestScreenshots . -args -screenshots $(CURDIR)/docs/images
 
-# Its members join, leave and are replaced one after the other: that takes minutes.
+# Tests with this in their names take minutes: nodes fail, or members join, leave and are replaced one after the other.
 E2E_LONG := _Long
 E2E_SHORT := -skip=$(E2E_LONG)
 
@@ -333,13 +333,13 @@ e2e-long-where-possible: ## the tests in a real cluster that make test leaves ou
 e2e-where-possible: e2e-not-run
 	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) e2e TESTFLAGS='$(E2E_SHORT) $(TESTFLAGS)'; fi
 
-# Says so where it is: also at the end, where it is not overlooked.
+# Says whether make e2e cannot run here. make test calls this again at the end, where the message is not overlooked.
 .PHONY: e2e-not-run
 e2e-not-run:
 	@reasons=$$(tools/node/able.sh) || printf 'NOT RUN: `make e2e`. This machine cannot run a node:\n%s\n' "$$reasons"
 
 .PHONY: fuzz-short
-fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
+fuzz-short: ## run every fuzz target for FUZZTIME (3000x: that many inputs)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: lint
@@ -353,29 +353,29 @@ lint: lint-tools ## check formatting, style and the import directions
 	@cd cmd/rolewright-helm && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: bench
-bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, the executors against each other, and how long runs take to end
+bench: setup cluster-tools build ## measure the operator's own overhead of a run, memory with many objects, the executors compared with each other, and how long runs take to end
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
 .PHONY: bench-charts
-bench-charts: setup cluster-tools-kwok build $(TOOLS)/helm ## run helm-operator, from its module, and Rolewright on the same charts, and print what they leave and what it costs
+bench-charts: setup cluster-tools-kwok build $(TOOLS)/helm ## run helm-operator, from its module, and Rolewright on the same charts, and print what they leave behind and what it costs
 	@$(GO_BUILD) -o $(BIN)/charts ./test/charts
 	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- $(BIN)/charts $(BENCHFLAGS)
 
 OBJECTS ?= 50000
 .PHONY: simulate-scale
-simulate-scale: setup cluster-tools-kwok ## print what replicas do that share objects, 100 that run, and OBJECTS=50000 of which 5 % change each minute while a replica is killed each minute, for each number in REPLICAS="1 2 4 8", and draw bin/scaling.svg: a real API server, runs that only wait
+simulate-scale: setup cluster-tools-kwok ## print what replicas that share objects do: with 100 objects that run, and with OBJECTS=50000, of which 5 % change each minute while a replica is killed each minute, for each number in REPLICAS="1 2 4 8"; draw bin/scaling.svg: a real API server, runs that only wait
 	@SCALE=100 $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 30m -run TestScale ./test/e2e
 	@OBJECTS=$(OBJECTS) REPLICAS="$(REPLICAS)" PLOT=$(BIN)/scaling.svg $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 2h -run TestManyObjects ./test/e2e
 
 JOBS ?= 2000
 .PHONY: simulate-jobs
-simulate-jobs: setup cluster-tools ## print what JOBS=2000 runs in Pods of their own at a time take, with a quota, evictions and a lost node: a real API server, Pods that are processes of this machine
+simulate-jobs: setup cluster-tools ## print what JOBS=2000 runs take at the same time, each in its own Pod, with a quota, evictions and a lost node: a real API server, Pods that are processes of this machine
 	@JOBS=$(JOBS) $(TOOLS)/controlplane exec -- go test -count=1 -v -timeout 2h -run TestManyJobs ./test/e2e
 
 .PHONY: bench-jobs
-bench-jobs: ## print what a run as a Job costs beside a forked one, COST=10 pairs, in a real Pod of a real cluster: as root, on Debian
+bench-jobs: ## print what a run as a Job costs compared with a forked one, COST=10 pairs, in a real Pod of a real cluster: as root, on Debian
 	@COST=$(COST) $(MAKE) e2e TESTFLAGS='-run=TestJobs_Cost -v'
 COST ?= 10
 
@@ -384,7 +384,7 @@ simulate-schedule: ## print how long runs wait, by cause: the real decision and 
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -v -run TestSimulate ./controller
 
 .PHONY: mutants
-mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them; hours, can be stopped and resumed
+mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time, and check whether fault plans find them; hours, can be stopped and resumed
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(GO_BUILD) -o $(BIN)/mutants ./test/faults/mutants
 	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants -fakerunner $(BIN)/fakerunner -out $(BIN)/mutation $(MUTANTSFLAGS)
@@ -392,12 +392,12 @@ mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time,
 ##@ Manifests
 
 .PHONY: chart
-chart: build $(TOOLS)/kubectl $(TOOLS)/helm ## make the Helm chart in dist/chart out of config/
+chart: build $(TOOLS)/kubectl $(TOOLS)/helm ## make the Helm chart in dist/chart from config/
 	@$(TOOLS)/kubectl kustomize config/default | $(BIN)/rolewright generate chart
 	@$(TOOLS)/helm lint --strict --quiet dist/chart
 
 .PHONY: bundle
-bundle: build $(TOOLS)/kubectl ## make the OLM bundle, for the image IMG, in bundle/ out of config/
+bundle: build $(TOOLS)/kubectl ## make the OLM bundle, for the image IMG, in bundle/ from config/
 	@$(TOOLS)/kubectl kustomize config/manifests | $(BIN)/rolewright generate bundle $(if $(IMG),--image $(IMG))
 
 .PHONY: test-manifests
@@ -414,11 +414,11 @@ cluster-up: cluster-tools-kwok ## start a control plane in the background and pr
 cluster-down: ## stop what cluster-up started
 	@tools/cluster.sh down $(CLUSTER_DIR)
 
-# The servers and kubectl say which Kubernetes they are, or clients could not read their version.
+# The servers and kubectl need Kubernetes' version linked into them, or clients cannot parse the version that they report.
 KUBERNETES         := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[^ ]*\)$$/\1/p' tools/go.mod)
 KUBERNETES_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES)
 
-# What KUBEBUILDER_ASSETS has is not built.
+# Programs that are in KUBEBUILDER_ASSETS are not built.
 assets = $(addprefix $(TOOLS)/,$(filter-out $(notdir $(wildcard $(addprefix $(or $(KUBEBUILDER_ASSETS),/nowhere)/,$(1)))),$(1)))
 
 .PHONY: cluster-tools
@@ -434,7 +434,7 @@ node-tools: $(TOOLS)/kubelet ## build the kubelet
 	@:
 
 .PHONY: client-tools
-client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promcheck $(TOOLS)/otelcol ## build kubectl, Helm, Kustomize, what asks Prometheus' queries, and the OpenTelemetry collector, which tests use
+client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promcheck $(TOOLS)/otelcol ## build what tests use: kubectl, Helm, Kustomize, promcheck for Prometheus queries, and the OpenTelemetry collector
 	@:
 
 .PHONY: lint-tools
@@ -444,7 +444,7 @@ lint-tools: $(TOOLS)/golangci-lint ## build the linter, and install those for Py
 $(TOOLS)/controlplane: $(wildcard tools/controlplane/*.go) tools/go.mod
 	cd tools && CGO_ENABLED=0 go build -o $@ ./controlplane
 
-# The pins decide: a changed pin builds again. The first builds take minutes, then Go's cache has the packages.
+# A tool is built again when the pinned versions change. The first builds take minutes; later ones use Go's cache.
 first_build = @echo 'Building $(@F). The first time that takes about $(1) on two cores.'
 
 $(TOOLS)/etcd: tools/go.mod tools/go.sum
@@ -458,7 +458,7 @@ $(TOOLS)/kube%: tools/go.mod tools/go.sum
 	@cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
 
-# With kwok come the stages that its authors ship: what a node and a pod go through.
+# kwok's own files with stages, which describe how nodes and Pods change.
 KWOK_STAGES := node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete
 $(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(call first_build,2 minutes)
@@ -467,7 +467,7 @@ $(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 		for stage in $(KWOK_STAGES); do echo ---; cat $$stage.yaml; done > $@-stages.yaml
 	@touch $@
 
-# Helm says its version to the servers, and to the modules of Ansible that call it.
+# Helm reports its version to the API server, and to the Ansible modules that call it.
 HELM := $(shell sed -n 's/^require helm.sh\/helm\/v3 \(v[^ ]*\)$$/\1/p' tools/helm/go.mod)
 $(TOOLS)/helm: tools/helm/go.mod tools/helm/go.sum
 	cd tools/helm && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X helm.sh/helm/v3/internal/version.version=$(HELM)' -o $@ helm.sh/helm/v3/cmd/helm
@@ -510,7 +510,7 @@ third-line:
 setup-race:
 	@tools/compiler/install.sh
 
-# Tests look at the files that a run touches.
+# Tests trace the files that a run touches.
 .PHONY: setup-trace
 setup-trace:
 	@tools/strace/install.sh

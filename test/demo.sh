@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh: shows Rolewright at work on the example operator. It installs the example's kind in the cluster of KUBECONFIG,
-# starts the operator, and follows a Memcached object from its creation over a change to its end, with the tasks as they
-# run. It leaves nothing behind. `make demo` runs it on the embedded control plane.
+# demo.sh: demonstrates Rolewright with the example operator. It installs the example's kind in the cluster of KUBECONFIG,
+# starts the operator, and shows the tasks that run while a Memcached object is created, changed and deleted. It leaves
+# nothing behind. `make demo` runs it on the development control plane.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${KUBECONFIG:-}" ]; then
@@ -12,7 +12,7 @@ fi
 definition=config/crd/bases/cache.example.com_memcacheds.yaml
 name=memcached-sample
 roles_made=(deployments,services,configmaps,pods --selector "app.kubernetes.io/instance=$name")
-installed='' operator='' # is the kind there; the operator's process
+installed='' operator='' # whether the kind is installed; the operator's process ID
 runs=$'RUN\tCAUSE\tGENERATION\tTOOK\tOK\tCHANGED\tRESULT\n'
 colour=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then colour=yes; fi
@@ -36,7 +36,7 @@ clean_up() {
     wait "$operator" || { code=$((code ? code : 1)); echo 'demo: the operator did not end as it should' >&2; }
   fi
   if [ -n "$installed" ]; then
-    # An object that still waits for a finalizer, which no one runs any more, is let go.
+    # The operator has ended and runs no finalizer any more: release an object that still has one.
     k --request-timeout 30s patch memcached "$name" --type merge --patch '{"metadata": {"finalizers": null}}' >/dev/null 2>&1 || true
     { k --request-timeout 30s delete --ignore-not-found --wait=false configmap "$name-farewell" &&
       bin/tools/kubectl --request-timeout 30s delete --ignore-not-found --wait=false --filename "$definition"; } >/dev/null || code=$((code ? code : 1))
@@ -45,7 +45,7 @@ clean_up() {
   exit "$code"
 }
 
-# fail TEXT: ends with the text and the end of what the operator has said.
+# fail TEXT: prints the text and the end of the operator's log, and exits.
 fail() {
   printf 'demo: %s\n' "$1" >&2
   tail -n 15 "$scratch/log" >&2
@@ -58,7 +58,7 @@ paint() { printf "${colour:+\e[$1m}%s${colour:+\e[0m}" "$2"; }
 
 chapter() { printf '\n%s\n' "$(paint 1 "▶ $1")"; }
 
-# align puts the cells of rows, which tabs separate, into columns.
+# align aligns rows of tab-separated cells into columns.
 align() {
   awk -F '\t' '
     { for (i = 1; i <= NF; i++) { cell[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i) } cells[NR] = NF }
@@ -70,8 +70,8 @@ align() {
     }'
 }
 
-# start starts the operator and waits until it says what it watches. It gets a session of its own: Ctrl-C is for this script, which
-# then stops it as Kubernetes would. The Python client's discovery cache is in the directory for temporary files.
+# start starts the operator and waits until it watches the kind. The operator gets its own session, so that Ctrl-C reaches only
+# this script, which then stops the operator as Kubernetes would. TMPDIR also keeps the Python client's discovery cache in scratch.
 start() {
   mkdir "$scratch/tmp"
   TMPDIR=$scratch/tmp setsid bin/rolewright dev --allow-remote --no-apply --runner-root "$scratch/runner" --progress-interval 1s \
@@ -81,7 +81,7 @@ start() {
   listen 60 'Memcached is watched$'
 }
 
-# listen SECONDS PATTERN: reads what the operator says until a line matches; BASH_REMATCH has its parts.
+# listen SECONDS PATTERN: reads the operator's log until a line matches; BASH_REMATCH has the parts of the match.
 listen() {
   local line left end=$((SECONDS + $1))
   while left=$((end - SECONDS)); [ "$left" -gt 0 ]; do
@@ -91,10 +91,10 @@ listen() {
   fail "waited $1 seconds for the operator"
 }
 
-# since BEGAN: the hundredths of a second from then on, which is now where BEGAN is 0.
+# since BEGAN: prints the hundredths of a second since BEGAN; since 0 prints the current time, for use as BEGAN.
 since() { echo $((${EPOCHREALTIME//[!0-9]/} / 10000 - $1)); }
 
-# follow CAUSE: shows the tasks of the run that starts for the cause while it lasts.
+# follow CAUSE: waits for the run with this cause to start, and shows its tasks until it ends.
 follow() {
   local began took id generation
   local -A codes=([ok]=32 [changed]=33 [failed]=31 [skipped]=36 [ignored]=36)
@@ -114,7 +114,8 @@ follow() {
   runs+=$(printf '%s\t' "${id::8}" "$1" "$generation" "${BASH_REMATCH[@]:4:3}")$'Succeeded\n'
 }
 
-# show prints what the role made, and what the status says of it, once it says how the newest run ended.
+# show CAUSE: waits until the status has the outcome of the run with this cause, and prints the objects that the role made
+# and the conditions.
 show() {
   k wait memcached "$name" --timeout 1m --for "jsonpath={.status.ansible.lastRun.cause}=$1" >/dev/null
   echo
@@ -155,7 +156,7 @@ deleted=$(since 0)
 follow deleted
 k wait memcached "$name" --timeout 2m --for delete >/dev/null
 printf '  the object is gone, %ss after its deletion\n' "$(awk "BEGIN { printf \"%.1f\", $(since "$deleted") / 100 }")"
-# The collector looks for new kinds every half minute; before that it knows no owner of ours.
+# The garbage collector discovers new kinds every 30 seconds. Until then, it does not know our kind as an owner.
 echo '  waiting for Kubernetes to collect what it owned (it looks for new kinds every 30 s)'
 owned=$(k get "${roles_made[@]}" --output go-template='{{range .items}}{{if .metadata.ownerReferences}}{{.kind}}/{{.metadata.name}} {{end}}{{end}}')
 # shellcheck disable=SC2086 # they are many

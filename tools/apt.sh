@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Sourced by the install scripts: what they share about Debian's packages.
+# Functions for Debian's packages, sourced by the install scripts.
 
-# apt_usable says whether packages can be installed: as root where there is apt.
+# apt_usable says whether packages can be installed: only as root, and with apt-get.
 apt_usable() {
   [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null
 }
 
-# apt_install PACKAGE... installs packages, with the package lists fetched first where there are none or they are stale.
+# apt_install PACKAGE... installs packages. It fetches the package lists first if there are none, or if the installation fails.
 apt_install() {
   export DEBIAN_FRONTEND=noninteractive
   if ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; then
@@ -18,8 +18,8 @@ apt_install() {
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
 }
 
-# apt_release RELEASE DIR has apt-get of this shell look at another release of Debian, as if nothing was installed, and
-# keep what it fetches in DIR. The package lists and keys are the system's with the release's name exchanged.
+# apt_release RELEASE DIR makes apt-get in this shell use another release of Debian, as if nothing was installed, and keep
+# its downloads in DIR. The package sources and keys are the system's, with the name of the release replaced.
 apt_release() {
   mkdir -p "$2/lists/partial" "$2/cache/archives/partial" "$2/sources"
   : >"$2/status"

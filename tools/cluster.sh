@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# cluster.sh up DIR CONTROLPLANE [FLAG...]: starts a control plane in the background, with its state in DIR, and prints
-# its export line when it is ready. One that is there already, or is starting, is waited for. What it says is in DIR.log.
-# cluster.sh down DIR: stops it and removes all of that. Nothing there is no error.
+# cluster.sh up DIR CONTROLPLANE [FLAG...]: starts a control plane in the background, with its state in DIR and its log in
+# DIR.log, and prints its export line when it is ready. If one runs or starts there already, it only waits for that one.
+# cluster.sh down DIR: stops the control plane and removes its files. If there is none, that is no error.
 set -euo pipefail
 
 mode=$1 dir=$2
 
-# holder prints the process of the control plane in the directory: that which the lock names and which has the lock open.
-# A zombie has nothing open.
+# holder prints the process ID of the control plane in the directory: the process that the lock file names and that has the
+# lock file open. A zombie has no open files.
 holder() {
   local pid file
   pid=$(cat "$dir/controlplane.lock" 2>/dev/null) || return
@@ -17,7 +17,7 @@ holder() {
   return 1
 }
 
-# ended SECONDS COMMAND...: waits as long until the command fails.
+# ended SECONDS COMMAND...: waits until the command fails, at most for these seconds.
 ended() {
   local end=$((SECONDS + $1))
   while "${@:2}" >/dev/null; do
@@ -42,7 +42,7 @@ up() {
     trap 'kill "$started" 2>/dev/null; wait; exit 130' INT TERM HUP
     exec 4<"$dir.log"
   fi
-  # The process says on standard output that it is ready, and its progress beside that.
+  # The control plane prints its export line on standard output when it is ready, and its progress on standard error.
   while cat <&4 >&2; [ ! -s "$dir.ready" ]; do
     if ! kill -0 ${started:-none} 2>/dev/null && ! holder >/dev/null || [ "$SECONDS" -gt 200 ]; then
       cat <&4 >&2
@@ -64,7 +64,7 @@ down() {
     kill "$pid" || true
     if ! ended 15 holder; then
       kill -KILL "$pid" || true
-      ended 5 [ -e "$dir" ] || true # what ends with it, and the janitor removes, is in use for a moment
+      ended 5 [ -e "$dir" ] || true # its servers end with it, and its janitor removes the directory, a moment later
     fi
     if holder >/dev/null; then
       echo "the control plane in $dir, process $pid, does not end: nothing is removed" >&2

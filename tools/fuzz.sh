@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh DURATION: runs every fuzz target of the main module for a time (5m) or a number of inputs (3000x). Go runs one target at a time, and does
-# not find them by itself. What a target finds is written to testdata/fuzz of its package, to be committed with the fix.
+# fuzz.sh DURATION: runs every fuzz target of the main module for a time (5m) or a number of inputs (3000x). `go test` runs
+# only one target, which must be named. It writes failing inputs to testdata/fuzz of the package: commit them with the fix.
 set -euo pipefail
 
 duration=${1:?usage: fuzz.sh DURATION, such as 3000x}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# step.sh NAME COMMAND...: runs the command under a heading, prints a line every 30 seconds, and how long it took.
+# step.sh NAME COMMAND...: runs the command under a heading, prints a line every 30 seconds, and at the end how long it took.
 set -euo pipefail
 
 name=$1
 shift
 printf '\n==> %s\n' "$name"
 began=$SECONDS
-# Bash itself waits for the time: no process is left when the step ends.
+# `read -t` instead of sleep: no process is left when the step ends.
 exec 9<> <(:)
 (while true; do read -rt 30 -u 9 || printf '    %s: %d s\n' "$name" $((SECONDS - began)); done) &
 ticker=$!

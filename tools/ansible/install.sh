@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# install.sh DIR: makes ansible-playbook, ansible-runner, the kubernetes client of Python and the collection
-# kubernetes.core available. What is there is used. As root on Debian the rest comes from Debian's packages; elsewhere
-# pip puts all of it into a virtual environment in DIR, whose bin/ the Makefile has in its PATH.
+# install.sh DIR: installs ansible-playbook, ansible-runner, Python's kubernetes client and the collection
+# kubernetes.core, unless all of them are present. As root on Debian, the missing ones come from Debian's packages.
+# Elsewhere, pip installs all of them into a virtual environment in DIR, whose bin/ is in the Makefile's PATH.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"
 
 environment=${1:?usage: install.sh DIR}
 
-# interpreter prints the Python that Ansible runs in; it need not be the python3 of the PATH.
+# interpreter prints the path of the Python that Ansible runs in, which may not be the python3 in the PATH.
 interpreter() {
   ansible-playbook --version 2>/dev/null | sed -nE 's/^ *python version = .* \((\/[^)]*)\)$/\1/p'
 }
 
-# The four checks print the version of what they find, and nothing where it is missing.
+# Each of the four checks prints the version that it finds, and nothing if the part is missing.
 check_playbook()   { ansible-playbook --version 2>/dev/null | sed -n 1p; }
 check_runner()     { ansible-runner --version 2>/dev/null; }
 check_client()     { "$(interpreter)" -c 'import kubernetes; print(kubernetes.__version__)' 2>/dev/null; }
@@ -21,7 +21,7 @@ check_collection() {
   ansible-galaxy collection list kubernetes.core 2>/dev/null | sed -nE 's/^kubernetes\.core +([0-9][^ ]*).*/\1/p' | sort -u
 }
 
-# missing prints what cannot be found, one word each, and reports the rest on standard error.
+# missing prints the parts that are missing, one a line, and reports the versions of the others on standard error.
 missing() {
   local part version
   for part in playbook runner client collection; do

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Puts the second line of Ansible that Rolewright is tested on beside the system's: ansible-core 2.19 and
-# ansible-runner 2.4 from Debian trixie, unpacked into a virtual environment whose bin/ goes in front of the PATH.
+# Unpacks the second line of Ansible that the tests use, beside the system's: ansible-core 2.19 and ansible-runner 2.4
+# from Debian trixie. They go into a virtual environment, whose bin/ is to be put in front of the PATH.
 #
-#   tools/ansible/second-line.sh DIR        prints DIR/bin when ready; does nothing if it is there already
+#   tools/ansible/second-line.sh DIR        prints DIR/bin when ready; does nothing else if it is there already
 #
-# Both packages are pure Python and run on the system's Python 3.11 with the libraries that the system's own Ansible
-# brought along. Nothing is installed.
+# Both packages are pure Python and run on the system's Python 3.11, with the libraries that were installed with the
+# system's own Ansible. Nothing is installed.
 set -eu
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"
@@ -33,7 +33,7 @@ for deb in "$work"/*.deb; do
 	dpkg-deb -x "$deb" "$work/root"
 done
 
-# As installers lay it out: a virtual environment on top of the system's packages, and scripts of its interpreter.
+# A virtual environment that also sees the system's packages, and scripts that use its interpreter.
 rm -rf "$dir"
 python=$(/usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 mkdir -p "$dir/bin" "$dir/lib/$python"

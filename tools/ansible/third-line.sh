@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Puts the newest line of Ansible that Rolewright is tested on beside the system's: ansible-core 2.22, ansible-runner 2.4
-# and kubernetes.core of Debian forky, with its Python 3.14 and the libraries of all of them: they need a newer C library
-# than the system's. They are unpacked into DIR, and DIR/bin goes in front of the PATH. Nothing is installed.
+# Unpacks the newest line of Ansible that the tests use, beside the system's: ansible-core 2.22, ansible-runner 2.4 and
+# kubernetes.core of Debian forky, with Python 3.14 and all libraries, because they need a newer C library than the
+# system's. They go into DIR, and DIR/bin is to be put in front of the PATH. Nothing is installed.
 #
-#   tools/ansible/third-line.sh DIR        prints DIR/bin when ready; does nothing if it is there already
+#   tools/ansible/third-line.sh DIR        prints DIR/bin when ready; does nothing else if it is there already
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"
@@ -33,7 +33,7 @@ fi
     ansible-core python3-ansible-runner python3-kubernetes python3-jsonpatch patchelf &&
   apt-get -q download ansible) >"$work/download.log" 2>&1 || { cat "$work/download.log" >&2; exit 1; }
 
-# unpack FILE [PATH] unpacks a package, or what of it is below the path.
+# unpack FILE [PATH] unpacks a package, or only its files below the path.
 unpack() {
   dpkg-deb --fsys-tarfile "$1" |
     tar -x -C "$dir.new" --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale "${@:2}"
@@ -45,7 +45,7 @@ for deb in "$work"/cache/archives/*.deb; do
 done
 unpack "$work"/ansible_*.deb ./usr/lib/python3/dist-packages/ansible_collections/kubernetes
 
-# The interpreter finds its own libraries where it is now; what it starts has the system's.
+# The interpreter loads its libraries from DIR; the programs that it starts use the system's.
 mv "$dir.new" "$dir"
 dir=$(cd "$dir" && pwd)
 libraries=$dir/usr/lib/x86_64-linux-gnu
@@ -54,7 +54,7 @@ python=$(cd "$dir/usr/bin" && readlink python3)
 "$loader" --library-path "$libraries" "$dir/usr/bin/patchelf" --no-sort --set-interpreter "$loader" \
   --force-rpath --set-rpath "$libraries" "$dir/usr/bin/$python"
 ln -s "../usr/bin/$python" "$dir/bin/python3"
-"$dir/bin/python3" -m compileall -q "$dir/usr/lib/python3/dist-packages" || true # of some, the syntax is another line's
+"$dir/bin/python3" -m compileall -q "$dir/usr/lib/python3/dist-packages" || true # some files have the syntax of another Python
 for name in ansible-playbook ansible-galaxy ansible-inventory ansible-vault ansible-runner; do
   sed "1s|.*|#!$dir/bin/python3|" "$dir/usr/bin/$name" >"$dir/bin/$name"
   chmod 0755 "$dir/bin/$name"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh DIR: installs what tests of the page need: Chromium where it can be installed, and axe-core into DIR where
-# there is npm. One that is there is used.
+# install.sh DIR: installs what tests of the page need: Chromium, if apt can install it, and axe-core into DIR, if npm is
+# present. It does not install what is present.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

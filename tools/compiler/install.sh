@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what Go's race detector needs: a C compiler. One that is there is used.
+# Installs a C compiler, which Go's race detector needs, unless one is present.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

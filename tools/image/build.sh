@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Builds images as root, without a daemon and without a registry: the base image is made of Debian's packages, that of Go
-# of the toolchain that is installed. What is built lies in DIR, the images as archives that `docker load`, `podman load`
-# and `ctr images import` take.
+# Builds images as root, without a daemon and without a registry: it makes the base image from Debian's packages, and the
+# Go image from the installed toolchain. It writes the images to DIR, as archives for `docker load`, `podman load` and
+# `ctr images import`.
 #
 #   tools/image/build.sh DIR NAME:TAG[,TAG] [build arguments...]
 #
-# NAME is also the archive's: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
-# `buildah build`: --target operator . An unchanged step is not carried out again: what was built is kept in
-# ~/.cache/rolewright/image, which can be removed. With a new week the base image is made again, and all that is installed
-# on it; with a new version of Go, that of Go.
+# The archive is named after NAME: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
+# `buildah build`, such as --target operator . Unchanged steps come from the cache in ~/.cache/rolewright/image, which can
+# be removed. Each week, the base image and everything on top of it are built again; each version of Go gets a new Go image.
 set -euo pipefail
 
 dir=$1 tag=${2%%,*} more=
@@ -28,7 +27,7 @@ mkdir -p "$cache"
 buildah() { command buildah --root "$cache/storage" --runroot "$cache/run" "$@"; }
 have() { buildah inspect --type image "$1" >/dev/null 2>&1; }
 
-# What Debian leaves out of its slim images is left out here.
+# Leaves out the same files as Debian's slim images.
 make_debian() {
   local root="$cache/root" container
   echo "image: making debian:$release-slim of the packages of $week"
@@ -42,7 +41,7 @@ make_debian() {
     "$root"/var/cache/ldconfig/* "$root"/var/log/{apt,*.log} "$root"/etc/{hostname,resolv.conf} "$root"/dev/*
   container=$(buildah from scratch)
   buildah add -q "$container" "$root" / >/dev/null
-  # The label makes it another image, on which nothing is taken for installed already, even if its packages are the same.
+  # The label makes this a different image even if its packages are the same, so that buildah does not reuse cached steps.
   buildah config --cmd bash --label "dev.rolewright.packages=$week" "$container"
   buildah commit -q --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "debian:$release-slim-$week" >/dev/null
   rm -rf "$root"
@@ -66,7 +65,7 @@ buildah tag "debian:$release-slim-$week" "debian:$release-slim"
 have "golang:$toolchain" || make_golang
 buildah tag "golang:$toolchain" golang:1.26
 
-# Go's caches of this machine take the place of downloads and of compiling everything again.
+# The builds mount this machine's Go caches, so that they do not download and compile everything again.
 modules=$(go env GOMODCACHE) compiled=$(go env GOCACHE)
 mkdir -p "$modules" "$compiled"
 archive="$dir/$(echo "${tag%:*}" | tr / -).tar"
@@ -75,7 +74,7 @@ buildah build -q --pull=never --layers --timestamp "$SOURCE_DATE_EPOCH" --tag "$
   { tail -n 40 "$dir/build.log" >&2; exit 1; }
 rm -f "$archive"
 buildah push -q "$tag" "docker-archive:$archive:$tag"
-if [ -n "$more" ]; then # an archive is written with one name, and may have several
+if [ -n "$more" ]; then # buildah writes an archive with one name; the second one is added here
   buildah tag "$tag" "$more"
   parts=$(mktemp -d "$dir/parts.XXXXXX")
   tar -xf "$archive" -C "$parts"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what builds images without a daemon and without a registry: buildah and debootstrap. What is there is used.
+# Installs buildah and debootstrap, which build images without a daemon and without a registry. Keeps those that are present.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

@@ -1,5 +1,5 @@
-# What our image is measured against (`make image-size`): the same packages on the same base, the way they are usually
-# installed. --build-arg ALL=ansible takes kubernetes.core from the package that has it, with all collections.
+# `make image-size` compares our image with this one: the same packages on the same base, installed in the usual way.
+# --build-arg ALL=ansible adds kubernetes.core from Debian's package of all collections.
 FROM rolewright/operator:size AS ours
 FROM debian:trixie-slim
 ARG ALL=

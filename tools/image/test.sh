@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of packages in the root file system of the image for operators, where Python and Ansible are those of the
-# image, with this machine's control plane. As root.
+# Runs the tests of packages in the root file system of the image for operators, with the image's Python and Ansible and
+# this machine's control plane. Needs root.
 #
 #   tools/image/test.sh PACKAGE... -- [flags of go test]
 #
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if [ "${IN_NAMESPACE:-}" = "" ]; then # mounts go with the namespace, however this ends
+if [ "${IN_NAMESPACE:-}" = "" ]; then # the mounts disappear with the namespace, however this script ends
   IN_NAMESPACE=1 exec unshare --mount --propagation private "$0" "$@"
 fi
 packages=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says whether this machine can run a real node: exit code 0, or 1 with the reasons on standard output.
+# Checks whether this machine can run a real node: exits with 0 if it can, or with 1 and prints the reasons why not.
 set -uo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a real node runs on: containerd, runc, the network plugins of CNI, iproute2. What is there is used.
+# Installs what a real node needs: containerd, runc, the CNI network plugins and iproute2. Keeps those that are present.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

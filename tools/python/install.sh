@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs mypy and flake8, with which `make lint` checks the Python that is shipped, and pexpect, which its unit tests use. What is there already is used.
+# Installs mypy and flake8, with which `make lint` checks the shipped Python code, and pexpect, which its unit tests use.
+# Installs nothing if all of them are present.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"

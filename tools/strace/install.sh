@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs strace, with which tests see the files that a run touches. One that is there is used. Where there is none to
-# be had, or tracing is not permitted, the tests make do with an audit hook of Python.
+# Installs strace, with which tests see the files that a run touches, unless it is present. If it cannot be installed, or
+# tracing is not permitted, the tests use an audit hook in Python instead.
 set -euo pipefail
 # shellcheck source=tools/apt.sh
 . "$(dirname "$0")/../apt.sh"
