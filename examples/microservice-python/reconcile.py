@@ -47,7 +47,7 @@ def manifests(name, namespace, spec):
 
 
 def kubectl(*args, **options):
-    """Runs kubectl, and returns what it has changed."""
+    """Runs kubectl, and returns the lines of its output about objects that it has changed."""
     said = subprocess.run(["kubectl", *args], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
     return [line for line in said.splitlines() if not line.endswith(" unchanged")]
 

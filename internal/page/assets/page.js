@@ -1,6 +1,6 @@
-// What happens while a page is looked at. Without it, the page shows what was when it was loaded.
+// Keeps an open page up to date. Without this script, the page shows the state at the time it was loaded.
 
-// What comes from a run is put in as text, without the characters that the server leaves out, too.
+// Text from runs is only ever inserted as text, and without the control characters that the server leaves out too.
 const plain = (text) => String(text ?? "").replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "");
 const make = (tag, text, name) => {
   const e = document.createElement(tag);
@@ -31,7 +31,7 @@ const row = (...cells) => {
   return tr;
 };
 
-// What has come of an action is said once, and not when the page is loaded again.
+// The result of an action is shown once, and not again when the page is reloaded.
 const here = new URL(location.href);
 if (here.searchParams.has("did") || here.searchParams.has("idle")) {
   here.searchParams.delete("did");
@@ -39,10 +39,11 @@ if (here.searchParams.has("did") || here.searchParams.has("idle")) {
   history.replaceState(null, "", here);
 }
 
-// What is said there is read out.
+// Screen readers read out the text of this element.
 const status = document.querySelector("[data-status]");
 
-// follow reads events, and goes on after the last one where the connection was lost.
+// follow reads events. When the connection is lost, it reconnects and continues after the last event. It returns a
+// function that reloads the page.
 function follow(address, say, kinds) {
   const url = new URL(address, location.href);
   let wait = 1000, source;
@@ -63,7 +64,7 @@ function follow(address, say, kinds) {
       });
     }
   };
-  // reload loads the page once it is there.
+  // reload reloads the page once the server answers.
   const reload = () => {
     source.close();
     fetch(location.href).then((r) => r.ok ? location.reload() : Promise.reject(), () => Promise.reject()).catch(() => {
@@ -84,8 +85,8 @@ if (live) {
   const reload = follow(live.dataset.live, (text) => { status.textContent = text; }, {
     task(e) {
       const t = e.task, n = e.number ?? 0;
-      if (n < tasks) return; // it is on the page already
-      if (n > tasks) return reload(); // one is missing
+      if (n < tasks) return; // the page has this task already
+      if (n > tasks) return reload(); // a task in between is missing
       tasks = n + 1;
       const quiet = t.outcome === "ok" || t.outcome === "skipped";
       const about = [title(t)];

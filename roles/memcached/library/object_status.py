@@ -60,7 +60,7 @@ status:
 
 
 def merged(current: Any, patch: Any) -> Any:
-    """Return what a JSON merge patch (RFC 7396) makes of current; neither argument is changed."""
+    """Return current with a JSON merge patch (RFC 7396) applied; neither argument is changed."""
     if not isinstance(patch, dict):
         return patch
     result = dict(current) if isinstance(current, dict) else {}
@@ -73,7 +73,7 @@ def merged(current: Any, patch: Any) -> Any:
 
 
 def explain(err: Exception) -> str:
-    """Return what the API server said, without headers and traceback."""
+    """Return the API server's message, or the error's text if the error has none."""
     try:
         return json.loads(err.body)["message"]
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -81,7 +81,7 @@ def explain(err: Exception) -> str:
 
 
 def set_status(params: dict[str, Any], dry: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the object's status before and after; dry sends nothing but reads."""
+    """Set the status unless dry, and return it before and after."""
     client = dynamic.DynamicClient(config.new_client_from_config(params["kubeconfig"]))
     resource = client.resources.get(api_version=params["api_version"], kind=params["kind"])
     if "status" not in resource.subresources:
