@@ -210,7 +210,7 @@ func TestCommand_Ends(t *testing.T) {
 	s.temp()
 	k := s.kind()
 	s.script("handler", endingCommand)
-	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 20s", "stop: {signal: SIGINT, grace: 2s}", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 60s", "stop: {signal: SIGINT, grace: 10s}", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there")
 	for name, reason := range map[string]string{
 		"hangs": "TimedOut", "refuses": "InputRefused", "removes": "ProtocolError", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",

@@ -61,14 +61,14 @@ func (s *stage) serviceAccount(name string, k kind, reads bool) string {
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	must.Get(client.CoreV1().ServiceAccounts(s.namespace).Create(s.t.Context(), sa, metav1.CreateOptions{}))(s.t)
 	if reads {
-		role := &rbacv1.Role{ObjectMeta: sa.ObjectMeta, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{k.gvk.Group}, Resources: []string{strings.ToLower(k.gvk.Kind) + "s"}, Verbs: []string{"get"}},
-		}}
+		rule := rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group}, Resources: []string{strings.ToLower(k.gvk.Kind) + "s"}, Verbs: []string{"get"}}
+		role := &rbacv1.Role{ObjectMeta: sa.ObjectMeta, Rules: []rbacv1.PolicyRule{rule}}
 		must.Get(client.RbacV1().Roles(s.namespace).Create(s.t.Context(), role, metav1.CreateOptions{}))(s.t)
 		must.Get(client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: sa.ObjectMeta, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: name}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
 		}, metav1.CreateOptions{}))(s.t)
+		awaitAllowed(s.t, client, "system:serviceaccount:"+s.namespace+":"+name, rule, s.namespace)
 	}
 	return "--service-account=" + s.namespace + "/" + name
 }

@@ -187,8 +187,12 @@ func TestLeadership_TheLeaseIsReleasedAfterTheLastRun(t *testing.T) {
 	run := r.awaitBeats()
 	second := r.another()
 	second.awaitOutput("Attempting to acquire leader lease")
+	first.signal(syscall.SIGTERM)
+	first.awaitOutput("Shutdown signal received") // it begins no run any more
 	r.kind.create("next", map[string]any{"beats": 1})
-	first.stop()
+	if code := first.exit(); code != 0 {
+		t.Errorf("exit code after SIGTERM = %d, want 0", code)
+	}
 	is := r.kind.awaitReady("it")
 	if is.lastRun().ID != run {
 		t.Errorf("record of %s, want of %s: a run that may end is not repeated", is.lastRun().ID, run)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,8 +63,28 @@ func readerBy(t *testing.T, client kubernetes.Interface, home, name string, rule
 			must.Do(t, client.RbacV1().ClusterRoles().Delete(context.Background(), all.Name, metav1.DeleteOptions{}))
 		})
 	}
+	for _, namespace := range namespaces {
+		awaitAllowed(t, client, "system:serviceaccount:"+home+":"+name, rule, namespace)
+	}
 	token := must.Get(client.CoreV1().ServiceAccounts(home).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
 	return token.Status.Token
+}
+
+// awaitAllowed waits until the API server, which reads roles from a cache, allows user what rule says.
+func awaitAllowed(t *testing.T, client kubernetes.Interface, user string, rule rbacv1.PolicyRule, namespace string) {
+	t.Helper()
+	for _, verb := range rule.Verbs {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Group: rule.APIGroups[0], Resource: rule.Resources[0], Verb: verb, Namespace: namespace},
+		}}
+		testenv.Eventually(t, user+" may "+verb, func(ctx context.Context) error {
+			answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err == nil && !answer.Status.Allowed {
+				err = errors.New("not allowed yet")
+			}
+			return err
+		})
+	}
 }
 
 // Views and streams show a reader the runs of the objects that the API server lets it get, and nothing of others: on the

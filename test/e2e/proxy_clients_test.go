@@ -191,7 +191,7 @@ func TestProxyByHand_Kubectl(t *testing.T) {
 
 	definition := newDefinition(s)
 	p.run("kubectl apply -f " + definition.path)
-	p.run("kubectl wait --for=condition=established customresourcedefinition/" + definition.name)
+	p.run("kubectl wait --for=condition=established --timeout=3m customresourcedefinition/" + definition.name)
 	p.run("kubectl apply -f " + definition.object)
 	cs.owned(it, child{"customresourcedefinitions.v1.apiextensions.k8s.io", "", definition.name},
 		child{definition.resource, s.namespace, "new"})

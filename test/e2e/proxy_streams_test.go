@@ -54,7 +54,7 @@ spec: {nodeName: rolewright-0, automountServiceAccountToken: false, containers: 
 `)
 	p.run("kubectl apply -f pod.yaml")
 	direct := testenv.Kubeconfig(t, s.cfg)
-	for _, line := range []string{"wait --for=condition=Ready pod/web", "exec web -- true"} {
+	for _, line := range []string{"wait --for=condition=Ready --timeout=3m pod/web", "exec web -- true"} {
 		out, err := s.command(direct, "kubectl", append([]string{"--namespace=" + s.namespace}, strings.Fields(line)...)...)
 		if err != nil {
 			t.Fatalf("the control plane runs no commands for Pods: use `make integration`, or `controlplane exec --pods-exec`\n%s: %s", line, out)
