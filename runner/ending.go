@@ -79,8 +79,6 @@ func (c *Reported) verdict(r Result) Verdict {
 	case r.NoSpace && (reason == ProtocolError || fullDisk.MatchString(r.Tail)):
 		reason, what, place := r.explainNoSpace()
 		return Verdict{Reason: reason, Message: compose(what, place)}
-	case reason == RunnerDied && r.Shortage != "":
-		message += "; " + r.Shortage
 	}
 	place := fmt.Sprintf("the command ended with exit code %d", r.ExitCode)
 	if r.Signal != "" || c.function {
@@ -89,5 +87,5 @@ func (c *Reported) verdict(r Result) Verdict {
 	if task := r.Summary.Task; task.Name != "" && task.Name != c.name {
 		place = describe(task, "") + "\n" + place
 	}
-	return Verdict{Reason: reason, Message: compose(message, place)}
+	return Verdict{Reason: reason, Message: compose(message, r.withShortage(place))}
 }

@@ -2,7 +2,7 @@
 ansible-runner's and before it starts any worker. If the plugin cannot do its work, it ends the run.
 
 Events: ansible-runner finds the events of a run in the run's output, by an escape sequence. Text that a playbook prints,
-such as the name of a task with somebody else's data in it, could contain this sequence, too. ansible-runner would read
+such as the name of a task with another user's data in it, could contain this sequence, too. ansible-runner would read
 the text as an event: it would take the UUID for the path of a file, which it reads and removes, and would end if the
 event were not an object. So this plugin makes the sequence harmless in everything that Ansible displays.
 

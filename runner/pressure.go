@@ -300,9 +300,9 @@ func (p *pressure) shortage() shortage {
 func (e shortage) since(began shortage) string {
 	switch {
 	case e.killed > began.killed:
-		return fmt.Sprintf("since it began, the kernel has killed %d processes of the container, because its memory was used up", e.killed-began.killed)
+		return fmt.Sprintf("since the run began, the kernel has killed %d processes of the container, because its memory was used up", e.killed-began.killed)
 	case e.refused > began.refused:
-		return "since it began, the container reached its limit of processes"
+		return "since the run began, the container reached its limit of processes"
 	}
 	return ""
 }

@@ -155,7 +155,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		err = errors.Join(ErrCut, err)
 	}
 	cause := context.Cause(ctx)
-	if res.died() {
+	if !res.proved() {
 		res.Shortage = r.pressure.shortage().since(before)
 	}
 	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {

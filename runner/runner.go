@@ -149,8 +149,8 @@ type Result struct {
 	// NoSpace is true if the run did not succeed and the file system of its private
 	// data directory was full while it ran or when it ended.
 	NoSpace bool
-	// Shortage says, for a run that died, what the container lacked meanwhile; empty
-	// if it lacked nothing.
+	// Shortage says, for a run that did not succeed, what the container lacked meanwhile;
+	// empty if it lacked nothing.
 	Shortage string
 	// Started and Finished enclose the life of the process tree.
 	Started, Finished time.Time

@@ -85,7 +85,16 @@ func (r Result) Verdict() Verdict {
 		return Verdict{Success: true, Reason: Succeeded}
 	}
 	reason, what, place := r.explain()
-	return Verdict{Reason: reason, Message: compose(what, place)}
+	return Verdict{Reason: reason, Message: compose(what, r.withShortage(place))}
+}
+
+// withShortage puts what the container lacked before the place of a failure: when the memory is used up,
+// the kernel mostly kills a module or a command, and the task only says that it was killed.
+func (r Result) withShortage(place string) string {
+	if r.Shortage == "" {
+		return place
+	}
+	return r.Shortage + "\n" + place
 }
 
 // proved tells whether the run is known to have succeeded. A run that processed
@@ -173,14 +182,6 @@ func (r Result) died() bool {
 }
 
 func (r Result) explainDeath() (Reason, string, string) {
-	reason, text, place := r.death()
-	if reason == RunnerDied && r.Shortage != "" {
-		text += "; " + r.Shortage
-	}
-	return reason, text, place
-}
-
-func (r Result) death() (Reason, string, string) {
 	place := r.lastTask()
 	switch {
 	case r.Signal != "":

@@ -74,6 +74,8 @@ func TestVerdict(t *testing.T) {
 
 		{"failed task", Result{ExitCode: 2, Status: "failed", Summary: stats(one, nil, failure)},
 			Verdict{false, TaskFailed, "non-zero return code\n" + where + "\nno space left"}},
+		{"failed task, and no memory", Result{ExitCode: 2, Status: "failed", Summary: stats(one, nil, failure), Shortage: "the kernel has killed it"},
+			Verdict{false, TaskFailed, "non-zero return code\nthe kernel has killed it\n" + where + "\nno space left"}},
 		{"failed task, stats lost", Result{ExitCode: 2, Status: "failed", Summary: jobevent.Summary{Failed: []jobevent.Failure{failure}}},
 			Verdict{false, TaskFailed, "non-zero return code\n" + where + "\nno space left"}},
 		{"events lost, stats left", Result{ExitCode: 2, Status: "failed", Summary: stats(map[string]int{"b": 1, "a": 2}, nil)},

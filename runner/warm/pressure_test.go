@@ -75,6 +75,8 @@ func operateLimited() int {
 	<-begun
 	res, err := r.Run(context.Background(), request("greedy", o.Greedy))
 	ends.Memory, ends.Processes = errors.Is(err, runner.ErrMemory), errors.Is(err, runner.ErrProcesses)
+	// The kernel may be first. Then the task fails, and the message says why.
+	ends.Memory = ends.Memory || !res.Verdict().Success && strings.Contains(res.Verdict().Message, "its memory was used up")
 	ends.Said = fmt.Sprintf("%v, %+v", err, res.Verdict())
 	if err := os.WriteFile(filepath.Join(o.Dir, "over"), nil, 0o600); err != nil {
 		return 5
@@ -123,7 +125,8 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 		program    string
 		want       limitedEnds
 	}{
-		"memory": {"memory", 1200 << 20, "import time\nkept = []\nwhile True:\n    kept.append(bytearray(3 << 20))\n    time.sleep(0.05)\n", limitedEnds{Memory: true, Modest: true}},
+		"memory":         {"memory", 1200 << 20, "import time\nkept = []\nwhile True:\n    kept.append(bytearray(3 << 20))\n    time.sleep(0.05)\n", limitedEnds{Memory: true, Modest: true}},
+		"memory at once": {"memory", 1200 << 20, "b'x' * (4 << 30)\n", limitedEnds{Memory: true, Modest: true}},
 		"processes": {"pids", 300, "import os, time\nwhile True:\n    try:\n        os.fork()\n        time.sleep(0.01)\n    except OSError:\n        time.sleep(0.1)\n",
 			limitedEnds{Processes: true, Modest: true}},
 	} {

@@ -35,6 +35,9 @@ func KillMatrix(forked bool) []plan.Plan {
 	var plans []plan.Plan
 	for _, replicas := range []int{1, 2} {
 		for _, point := range points {
+			if replicas > 1 && ofTicket(point) {
+				continue
+			}
 			for _, do := range []string{"kill", "term", "stop", "panic"} {
 				p := plan.Plan{
 					Name:     fmt.Sprintf("%s-%s-%d", point, do, replicas),
@@ -90,6 +93,10 @@ func workloadOf(point string, replicas int) string {
 	return "change-during-run"
 }
 
+// ofTicket tells whether an operator passes a failpoint only if it has the ticket of a lost run. A run has one
+// once it has started, in the directory of its replica.
+func ofTicket(point string) bool { return point == "lost.before-reap" || point == "lost.found" }
+
 // leadingTo returns the faults without which a failpoint cannot be passed.
 func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
 	switch {
@@ -99,7 +106,7 @@ func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
 			Match:  plan.Match{Verb: "patch", Resource: "things/status", Occurrence: 2},
 			Action: plan.Action{Do: plan.Unavailable, For: metav1.Duration{Duration: 3 * time.Second}},
 		}}, nil
-	case point == "lost.found":
+	case ofTicket(point):
 		// The run has ended, and no process has recorded it.
 		return nil, []plan.Failpoint{{Name: "run.ended", Do: "kill"}}
 	case strings.HasPrefix(point, "lost."):
