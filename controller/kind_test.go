@@ -72,9 +72,7 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gone), watchOf(other)}})
 	first := create(t, c, object(other, ns, "before", map[string]any{}))
 	awaitCondition(t, c, first, status.Ready, "True")
-	if err := o.set.Ready(); err != nil {
-		t.Errorf("a kind that is not installed yet makes the operator unready: %v", err)
-	}
+	eventually(t, "the operator is ready while a kind is not installed", func() bool { return o.set.Ready() == nil })
 
 	reinstall(t, c, crd)
 	var obj *unstructured.Unstructured
@@ -185,7 +183,7 @@ func TestKind_ListFails(t *testing.T) {
 	state("list the objects: ")
 	broken.Store(false)
 	obj := awaitCondition(t, c, create(t, c, object(gvk, ns, "one", nil)), status.Ready, "True")
-	must.Be(t, "the state of the kind", nil, o.set.Ready())
+	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil })
 	withdraw(true)
 	state("changes of objects are not seen: no permission: grant the operator get, list, watch")
 	withdraw(false)

@@ -138,7 +138,7 @@ func TestKind_MissingPermissionInAllNamespaces(t *testing.T) {
 		err := o.set.Ready()
 		return err != nil && strings.Contains(err.Error(), `"`+first+`"`) && strings.Contains(err.Error(), `"`+second+`"`)
 	})
-	must.Be(t, "the log says so", true, strings.Contains(o.log(), "Kind cannot be served yet"))
+	eventually(t, "the log says so", func() bool { return strings.Contains(o.log(), "Kind cannot be served yet") })
 }
 
 // An operator of many kinds, shards or namespaces reads four first lists at a time. Those that fail hold up no others.

@@ -243,8 +243,8 @@ func TestPause_TheStatusIsRefused(t *testing.T) {
 	o := start(t, faulty, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk)}, RetryMin: 10 * time.Millisecond, RetryMax: 500 * time.Millisecond})
 	obj := object(gvk, ns, "it", map[string]any{})
 	obj.SetAnnotations(map[string]string{ownPrefix + "paused": "true"})
-	create(t, c, obj)
 	began := time.Now()
+	create(t, c, obj)
 	eventually(t, "the status is tried again", func() bool { return tries.Load() > 2 })
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("it was tried three times in %s", took)

@@ -158,9 +158,7 @@ func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 		return stopped && waiting == 6
 	})
 	must.Be(t, "runs with the bad role", 2, exec.count()-8)
-	if !strings.Contains(o.log(), "rollout.stopOnFailures") {
-		t.Error("the log does not say so")
-	}
+	eventually(t, "the log says so", func() bool { return strings.Contains(o.log(), "rollout.stopOnFailures") })
 	write("# fixed\n")
 	o.set.ContentChanged()
 	eventually(t, "all have run", func() bool { return exec.count() == 18 })
@@ -201,9 +199,9 @@ func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
 		return state.Stopped && state.Waiting[runqueue.Trigger] == 4
 	})
 	must.Be(t, "runs with the bad object", 2, exec.count()-6)
-	if !strings.Contains(o.log(), "The change that the watch's triggers reported runs no further objects") {
-		t.Error("the log does not say so")
-	}
+	eventually(t, "the log says so", func() bool {
+		return strings.Contains(o.log(), "The change that the watch's triggers reported runs no further objects")
+	})
 	bad.Store(false)
 	create(t, c, object(gvk, ns, "new", nil))
 	eventually(t, "a new object runs", func() bool { return exec.ranFor("new") == 1 })
@@ -301,9 +299,7 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	create(t, c, object(gvk, ns, "third", nil))
 	waits(1)
 	must.Be(t, "runs while one waits", 2, exec.count())
-	if !strings.Contains(o.log(), said) {
-		t.Error("the log does not say what runs wait for")
-	}
+	eventually(t, "the log says what runs wait for", func() bool { return strings.Contains(o.log(), said) })
 	close(end)
 	eventually(t, "the other one runs", func() bool { return exec.count() == 3 })
 	waits(0)

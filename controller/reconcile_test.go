@@ -90,7 +90,7 @@ func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
 	if second.count() != 1 || second.ranFor("o7") != 1 {
 		t.Errorf("%d runs after the restart, %d of the changed object; want 1 and 1", second.count(), second.ranFor("o7"))
 	}
-	if reads := o.count("GET"); reads > 100 {
+	if reads := o.count("GET custom resource"); reads > 100 {
 		t.Errorf("%d reads after the restart: objects that are not run are looked at again and again", reads)
 	}
 	if writes := o.count("PATCH status") + o.count("PATCH") + o.count("PUT"); writes != 2 {

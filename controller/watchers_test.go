@@ -93,9 +93,11 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	create(t, c, ofTier(object(gvk, ns, "fe", map[string]any{}), "iron"))
 	awaitCondition(t, c, object(gvk, ns, "ag", nil), status.Ready, "True")
 	awaitCondition(t, c, au, status.Ready, "True")
-	must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n"+
-		"# TYPE rolewright_kind_ready gauge\n"+
-		`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} 1`+"\n"), "rolewright_kind_ready"))
+	eventually(t, "the metric says that the kind is ready", func() bool {
+		return testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.\n"+
+			"# TYPE rolewright_kind_ready gauge\n"+
+			`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} 1`+"\n"), "rolewright_kind_ready") == nil
+	})
 
 	// It moves while it is run: that run ends, and one of the other watch follows.
 	update(t, c, au, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })

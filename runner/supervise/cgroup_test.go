@@ -58,7 +58,7 @@ func TestCgroup_HoldsTheCommandAndGoes(t *testing.T) {
 func TestCgroup_RemovesWhatTheCommandMade(t *testing.T) {
 	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()
-		c := recorded(t, `[ -z "$GROUP" ] || { mkdir -p "$GROUP/a/b" && sh -c 'echo $$ >"$GROUP/a/b/cgroup.procs"; exec env -i setsid sleep 600' & } ; sleep 0.2; exit 0`)
+		c := recorded(t, `[ -z "$GROUP" ] || { mkdir -p "$GROUP/a/b" && sh -c 'echo $$ >"$GROUP/a/b/cgroup.procs"; : >"$DIR/in"; exec env -i setsid sleep 600' & until [ -e "$DIR/in" ]; do sleep 0.01; done; }; exit 0`)
 		group, _ := cgroupOf(s.groups(), c.Run)
 		c.Env = append(c.Env, "GROUP="+string(group))
 		got, err := s.Run(t.Context(), c)

@@ -155,7 +155,7 @@ func TestWebhooks_CommandsAnswer(t *testing.T) {
 	s.script("admit.sh", admits)
 	s.script("fill.sh", fillsIn)
 	k := s.kind()
-	s.watch(k, "role: quick", "finalizer: {name: "+finalizerName+", role: quick}", "webhooks:", "  validate: [{command: [./admit.sh], timeout: 30s}]", "  mutate: [{command: [./fill.sh]}]")
+	s.watch(k, "role: quick", "finalizer: {name: "+finalizerName+", role: quick}", "webhooks:", "  validate: [{command: [./admit.sh], timeout: 10s}]", "  mutate: [{command: [./fill.sh]}]")
 	address := testenv.Address(t)
 	s.applied(s.reachedBy(address, s.tool(0, "generate", "webhooks", "--name", s.namespace, "--operator-namespace", s.namespace)))
 	sized := func(n int64) map[string]any { return map[string]any{"size": n} }
@@ -182,7 +182,7 @@ func TestWebhooks_CommandsAnswer(t *testing.T) {
 		t.Errorf("filled in: %v, labels %v", made.Object["spec"], made.GetLabels())
 	}
 	refused(6, "six is right out")
-	refused(7, "admit.sh has not answered within 24s")
+	refused(7, "admit.sh has not answered within 8s")
 	refused(8, `admit.sh has not printed an answer such as {"allowed": true}`)
 	refused(9, "admit.sh has printed more than 65536 bytes")
 	refused(10, "admit.sh has ended with exit code 3")
