@@ -73,11 +73,11 @@ func (r *reporter) Start(context.Context) error {
 	return nil
 }
 
-// close waits until the Events of the runs that ended last are written, for three seconds at most.
+// close waits until the Events of the runs that ended last are written, for five seconds at most.
 func (r *reporter) close() {
 	defer r.end()
 	r.caster.Shutdown()
-	err := wait.PollUntilContextTimeout(r.recording, 100*time.Millisecond, 3*time.Second, false, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(r.recording, 250*time.Millisecond, 5*time.Second, false, func(context.Context) (bool, error) {
 		return r.sink.writes.Load() == 0, nil
 	})
 	if err != nil {
