@@ -28,7 +28,7 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 	}{
 		"a project with kinds":           {"Makefile", "VERSION ?= 0.1.0", "VERSION ?= 0.2.0", "init --domain example.com --name shop", 0, "this is already a project"},
 		"no domain":                      {"PROJECT", "domain: example.com\nlayout", "layout", "init", 0, "this is already a project"},
-		"a directory for watches":        {"dir/x", "", "x", "validate dir", 2, "is a directory; name the file in it, such as dir/watches.yaml"},
+		"a directory for watches":        {"dir/x", "", "x", "validate dir", 2, "is a directory; pass the file in it, such as dir/watches.yaml"},
 		"another domain":                 {"Makefile", "0.1.0", "0.2.0", "init --domain other.com --name shop --force", 2, `PROJECT has the name "shop" and the domain "example.com"`},
 		"a manifest that differs":        {viewer, "[get, list, watch]", "[get]", api(""), 2, "-    verbs: [get]\n+    verbs: [get, list, watch]\n"},
 		"tasks that are not YAML":        {"roles/bad/tasks/main.yml", "", "- name: x\n   a: [\n", "create api --group apps --version v1 --kind Bad", 2, "roles/bad/tasks/main.yml: yaml: line 2"},

@@ -195,7 +195,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	found := doctor.CheckLimits(limits.Find("/").Limits(), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {
-		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "name the file with --watches-file, or run where it is; \"rolewright init\" makes a project"
+		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "pass the file with --watches-file, or run in its directory; \"rolewright init\" creates a project"
 		return append(found, f)
 	}
 	if err != nil {

@@ -112,7 +112,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 		}, args: []string{"--executor=runner", "--runner-root=/proc/runner"}, failed: true, want: []string{
 			`(?m)^failed +runner root +/proc cannot be written: .*; choose another with --runner-root`, `(?m)^note +HOME +stat /nowhere: no such file`,
 			`(?m)^failed +ANSIBLE_LOCAL_TEMP +/\S+ is world-writable \(mode 0777\)`,
-			`(?m)^failed +watches +\./watches\.yaml does not exist; name the file with --watches-file, or run where it is; "rolewright init" makes a project$`,
+			`(?m)^failed +watches +\./watches\.yaml does not exist; pass the file with --watches-file, or run in its directory; "rolewright init" creates a project$`,
 		}},
 		"a watches file that is broken": {change: func(t *testing.T) {
 			t.Helper()

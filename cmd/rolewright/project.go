@@ -83,7 +83,7 @@ const startCluster = `eval "$(rolewright cluster up --download)"`
 // needWatches fails if the watches file does not exist at the start, instead of waiting for it.
 func needWatches(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no %s; name the file, or run where it is; \"rolewright init\" makes a project", file))
+		return usage(fmt.Errorf("there is no %s; pass the path of the file, or run in its directory; \"rolewright init\" creates a project", file))
 	}
 	return nil
 }

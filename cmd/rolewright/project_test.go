@@ -61,7 +61,7 @@ func TestMissing_IsSaid(t *testing.T) {
 		"completion bsh":                `unknown command "bsh" for "rolewright completion"; did you mean "bash"?`,
 		"generate sample":               "add one with \"rolewright create api\"",
 		"generate argspec":              "there are no roles in roles/",
-		"dev --watches-file=other.yaml": "there is no other.yaml; name the file, or run where it is; \"rolewright init\" makes a project",
+		"dev --watches-file=other.yaml": "there is no other.yaml; pass the path of the file, or run in its directory; \"rolewright init\" creates a project",
 		"explain RW103 RW104":           "one argument expected, there are 2",
 	} {
 		if code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 2 || !strings.Contains(stderr, want) {

@@ -36,7 +36,7 @@ func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 	must.Be(t, "that of the version", 3, second.Pos.Line)
 	must.Be(t, "how it is run on this machine", watches.ExecutorRunner, second.Executor)
 	_, err := o.watchOf(tea("v1", "tin"))
-	must.Be(t, "an object of none", file+": no watch runs Tea.g.test it: its labels match none of their selectors, which are tier=gold; tier=silver", err.Error())
+	must.Be(t, "an object of none", file+": no watch runs Tea.g.test it: its labels match none of the selectors: tier=gold; tier=silver", err.Error())
 
 	all := must.Get(kindOf(must.Get(o.loadWatches(logr.Discard()))(t), "tea"))(t)
 	must.Be(t, "watches of the kind", 3, len(all))

@@ -93,7 +93,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 			"watches.yaml is valid: 1 watch (syntax of the content not checked)\n", true},
 		"roles path by flag":       {"- version: v1\n  kind: A\n  role: far\n", []string{"--ansible-roles-path", "elsewhere"}, "watches.yaml is valid: 1 watch\n", true},
 		"collections path by flag": {"- version: v1\n  kind: A\n  role: a.b.c\n", []string{"--ansible-collections-path=collections"}, "watches.yaml is valid: 1 watch\n", true},
-		"other file":               {"", []string{"gone.yaml"}, "gone.yaml: error: open DIR/gone.yaml: no such file or directory; name the file, or run where it is; \"rolewright init\" makes a project\n1 error in gone.yaml\n", false},
+		"other file":               {"", []string{"gone.yaml"}, "gone.yaml: error: open DIR/gone.yaml: no such file or directory; pass the path of the file, or run in its directory; \"rolewright init\" creates a project\n1 error in gone.yaml\n", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestValidate_JSON(t *testing.T) {
       "severity": "warning",
       "path": "[1].maxRunnerArtifacts",
       "text": "0",
-      "message": "0 keeps no artifacts; ansible-operator took it for unset and kept 20",
+      "message": "0 keeps no artifacts; ansible-operator treated it as unset and kept 20",
       "hint": "remove the key to keep 20, write a negative number to keep all"
     },
     {

@@ -95,7 +95,7 @@ func chartFields() []field[entry] {
 		{Field{"crds", typeString, "create", false,
 			"What becomes of the definitions in crds/ of the chart: with create those that are missing are made before the first revision, " +
 				"with apply all are made as the chart has them in each run, with skip none."},
-			word("answer to crds/", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
+			word("value of crds", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
 		{Field{"maxHistory", typeInt, "10", false, "How many revisions of a release are kept; 0 keeps all."},
 			count(func(e *entry) *int { return &e.chart.MaxHistory })},
 		{Field{"takeOwnership", typeBool, "false", false, "Whether a release takes over objects that exist and are of no release, or of another."},
@@ -123,7 +123,7 @@ func setOverrideValues(c *decoding, e *entry, a at) {
 		}
 		value, err := expandValue(os.Expand(text, c.env))
 		if err != nil {
-			c.error(p.value, "failed to expand override values: invalid template string: "+err.Error(), `write {{ "{{" }} for braces that are no template`)
+			c.error(p.value, "failed to expand override values: invalid template string: "+err.Error(), `for literal braces, write {{ "{{" }}`)
 			continue
 		}
 		e.chart.OverrideValues[p.key] = value
@@ -181,13 +181,13 @@ func (c *decoding) chartOf(e *entry) {
 		return
 	}
 	if option := e.keys["dryRunOption"]; !slices.Contains([]string{"", "client", "server", "none", "false"}, chart.DryRunOption) {
-		c.warn(option, fmt.Sprintf("%q is not an option of a dry run, and counts as client", excerpt(chart.DryRunOption)), "write client, or remove it")
+		c.warn(option, fmt.Sprintf("%q is not a valid dryRunOption; client is used", excerpt(chart.DryRunOption)), "write client, or remove it")
 		chart.DryRunOption = "client"
 	}
 	program := ChartProgramIn(c.env("PATH"))
 	if program == "" {
-		c.error(a, "the program "+ChartProgram+", which runs charts, is neither beside rolewright nor in PATH",
-			`run "make build" in a checkout of Rolewright, and put its bin/ in PATH; the image charts has both`)
+		c.error(a, "the program "+ChartProgram+", which runs charts, is neither in the directory of rolewright nor in PATH",
+			`use the image charts, which has both, or run "make build" in a checkout of Rolewright and add its bin/ to PATH`)
 		return
 	}
 	dir := c.directory()

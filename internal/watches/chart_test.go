@@ -38,10 +38,10 @@ func TestLoad_Chart(t *testing.T) {
 		"as Jobs":           {chart + "executor: job\n  job: {spec: {nodeSelector: {a: b}}}", ""},
 		"values of a role":  {"role: memcached\n  values: {a: b}", `5:11: error: [0].values: "values" is for watches with a chart; remove it`},
 		"no template":       {chart + "overrideValues: {a: '{{ nothing }}'}", `5:23: error: [0].overrideValues.a: failed to expand override values: invalid template string`},
-		"crds":              {chart + "crds: never", `"never" is not a valid answer to crds/; write create, apply or skip`},
+		"crds":              {chart + "crds: never", `"never" is not a valid value of crds; write create, apply or skip`},
 		"history":           {chart + "maxHistory: -1", "the number -1 is negative; write 0 for no limit"},
 		"overrides no map":  {chart + "overrideValues: [a]", "a list is not a mapping"},
-		"own namespace too": {chart + "ownNamespaceOnly: true\n  valuesFrom: [{secretRef: {name: db, namespace: other}}]", "a namespace in valuesFrom contradicts ownNamespaceOnly"},
+		"own namespace too": {chart + "ownNamespaceOnly: true\n  valuesFrom: [{secretRef: {name: db, namespace: other}}]", "a namespace in valuesFrom cannot be combined with ownNamespaceOnly"},
 	} {
 		text := "- version: v1\n  kind: A\n  group: g.example.com\n  " + tt.fields + "\n"
 		got := loadText(t, dir, text, Options{LookupEnv: lookup(env)})
@@ -70,7 +70,7 @@ func TestLoad_Chart(t *testing.T) {
 		t.Errorf("the period of the flag: %v", period)
 	}
 	got = loadText(t, dir, "- version: v1\n  kind: A\n  group: g.example.com\n  "+chart+"\n", Options{LookupEnv: lookup(nil)})
-	if len(got.problems) != 1 || !strings.Contains(got.problems[0], "rolewright-helm, which runs charts, is neither beside rolewright nor in PATH") {
+	if len(got.problems) != 1 || !strings.Contains(got.problems[0], "rolewright-helm, which runs charts, is neither in the directory of rolewright nor in PATH") {
 		t.Errorf("without the program: %q", got.problems)
 	}
 }

@@ -51,13 +51,13 @@ const (
 func stopFields() []field[Stop] {
 	return []field[Stop]{
 		{Field{"signal", typeString, "SIGTERM", false, "The signal: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2."},
-			word("signal that stops a command", func(s *Stop) *string { return &s.Signal }, "SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")},
+			word("stop signal", func(s *Stop) *string { return &s.Signal }, "SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")},
 		{Field{"grace", typeDuration, "5s", false,
 			"How long it has after that before it is killed; at most 10m. When the operator itself has to stop, it has 5 seconds at most."},
 			func(c *decoding, s *Stop, a at) {
 				d, ok := duration(c, a)
 				if ok && (d < 0 || d > maxGrace) {
-					c.error(a, fmt.Sprintf("a grace of %s is not from 0 to 10m", d), `write for example "30s"`)
+					c.error(a, fmt.Sprintf("the grace period %s is not between 0 and 10m", d), `write for example "30s"`)
 				}
 				s.Grace = d
 			}},
@@ -118,7 +118,7 @@ func setEnv(c *decoding, e *entry, a at) {
 		value, ok := c.string(p.value)
 		switch {
 		case p.key == "true" || p.key == "false":
-			c.error(p.name, "the name of the variable is read as "+p.key, "choose another name: Y, N, on and the like mean this in YAML")
+			c.error(p.name, "YAML reads the name of this variable as "+p.key, "choose another name: YAML reads Y, N, on, off and the like as true or false")
 		case !ok || !c.mayBeSet(p.name, p.key):
 		case strings.ContainsRune(value, 0):
 			c.error(p.value, "a variable cannot have a NUL character", "remove it")
@@ -133,9 +133,9 @@ func setEnv(c *decoding, e *entry, a at) {
 func (c *decoding) mayBeSet(a at, name string) bool {
 	switch {
 	case !variableName.MatchString(name):
-		c.error(a, fmt.Sprintf("%q is not a name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
+		c.error(a, fmt.Sprintf("%q is not a name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not supported")
 	case strings.HasPrefix(name, "ROLEWRIGHT_") || strings.HasPrefix(name, "KUBERNETES_") || slices.Contains([]string{"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "HOME", "TMPDIR"}, name):
-		c.error(a, name+" is each run's own, or would lead past the API proxy", "remove it")
+		c.error(a, name+" is reserved: each run has its own value, or requests would bypass the API proxy", "remove it")
 	default:
 		return true
 	}
@@ -158,9 +158,9 @@ func (c *decoding) checkCommand(a at, command *Command) *Command {
 	if strings.Contains(name, "/") {
 		command.Path = absolute(command.Dir, name)
 	} else if command.Path = inPath(c.env("PATH"), name); command.Path == "" {
-		hint := "install it, or name it with its path"
+		hint := "install it, or write its path"
 		if _, err := os.Stat(filepath.Join(command.Dir, name)); err == nil {
-			hint = "write ./" + excerpt(name) + " for the file beside the watches file"
+			hint = "write ./" + excerpt(name) + " for the file next to the watches file"
 		}
 		c.error(a, fmt.Sprintf("command: %s was not found in PATH", excerpt(name)), hint)
 		return nil
@@ -169,15 +169,15 @@ func (c *decoding) checkCommand(a at, command *Command) *Command {
 	info, err := os.Stat(command.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		c.error(a, what+" was not found", "name an executable, absolute or relative to "+command.Dir+", the directory of the watches file")
+		c.error(a, what+" was not found", "write the path of an executable, absolute or relative to "+command.Dir+", the directory of the watches file")
 	case err != nil:
-		c.error(a, fmt.Sprintf("%s: %s", what, cause(err)), "make its directories accessible")
+		c.error(a, fmt.Sprintf("%s: %s", what, cause(err)), "check the permissions of its directories")
 	case !info.Mode().IsRegular():
-		c.error(a, what+" is not a regular file", "name an executable file")
+		c.error(a, what+" is not a regular file", "write the path of an executable file")
 	case info.Mode()&0o111 == 0:
 		c.error(a, what+" is not executable", "run chmod +x "+command.Path)
 	case info.Mode()&0o022 != 0:
-		c.error(a, fmt.Sprintf("%s may be changed by others than its owner (mode %04o)", what, info.Mode().Perm()), "run chmod go-w "+command.Path)
+		c.error(a, fmt.Sprintf("%s is writable by users other than its owner (mode %04o)", what, info.Mode().Perm()), "run chmod go-w "+command.Path)
 	default:
 		return command
 	}
@@ -206,7 +206,7 @@ func (c *decoding) executorOfCommand(e *entry) {
 		return
 	}
 	if given && !e.mismatched("executor") {
-		c.error(a, fmt.Sprintf("executor %q is for roles and playbooks", e.watch.Executor), "remove it, or write job, which makes each run in a Pod of its own")
+		c.error(a, fmt.Sprintf("executor %q is for roles and playbooks", e.watch.Executor), "remove it, or write job to execute each run in its own Pod")
 	}
 	e.watch.Executor, e.watch.Job = ExecutorRunner, nil // no interpreter of Ansible's is needed
 }

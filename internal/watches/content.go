@@ -16,7 +16,7 @@ func (c *decoding) content(k mapping, severity Severity) Content {
 	switch {
 	case k.playbook != "":
 		if a, both := k.keys["role"]; both && k.role != "" {
-			c.warn(a, "the playbook is run, the role is not: only one of the two can be given", "remove the one that is not meant")
+			c.warn(a, "both playbook and role are set: the playbook runs, the role is ignored", "remove one of them")
 		}
 		path := absolute(c.opts.Dir, k.playbook)
 		c.checkPlaybook(k.keys["playbook"], path, severity)
@@ -25,7 +25,7 @@ func (c *decoding) content(k mapping, severity Severity) Content {
 		path, tried := c.findRole(k.role)
 		a := k.keys["role"]
 		if info := c.stat(a, "role: "+path, path, "looked for "+strings.Join(tried, ", "), severity); info != nil && !info.IsDir() {
-			c.report(a, severity, fmt.Sprintf("role: %s is not a directory", path), `name a role's directory; a file goes with "playbook:"`)
+			c.report(a, severity, fmt.Sprintf("role: %s is not a directory", path), `write the directory of a role; for a playbook file, use "playbook:"`)
 		}
 		return Content{Role: path}
 	case !k.mismatched("playbook") && !k.mismatched("role"):
@@ -36,15 +36,15 @@ func (c *decoding) content(k mapping, severity Severity) Content {
 
 func (c *decoding) checkPlaybook(a at, path string, severity Severity) {
 	what := "playbook: " + path
-	info := c.stat(a, what, path, "name a file, absolute or relative to "+c.opts.Dir, severity)
+	info := c.stat(a, what, path, "write the path of a file, absolute or relative to "+c.opts.Dir, severity)
 	switch {
 	case info == nil:
 		return
 	case info.IsDir():
-		c.report(a, severity, what+" is a directory", `name a playbook file; a role goes with "role:"`)
+		c.report(a, severity, what+" is a directory", `write the path of a playbook file; for a role, use "role:"`)
 		return
 	case !info.Mode().IsRegular():
-		c.report(a, severity, what+" is not a regular file", "name a playbook file")
+		c.report(a, severity, what+" is not a regular file", "write the path of a playbook file")
 		return
 	}
 	f, err := os.Open(path)
@@ -63,7 +63,7 @@ func (c *decoding) stat(a at, what, path, searched string, severity Severity) fs
 	case err == nil:
 		return info
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR): // a part of the path may be a file
-		c.report(a, severity, fmt.Sprintf("%s: %s", what, cause(err)), "make its directories accessible")
+		c.report(a, severity, fmt.Sprintf("%s: %s", what, cause(err)), "check the permissions of its directories")
 	case strings.HasPrefix(a.node.Value, "~"):
 		c.report(a, severity, what, `"~" is not expanded; write ${HOME}`)
 	default:

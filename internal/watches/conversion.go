@@ -51,7 +51,7 @@ func movedField(of func(*Move) *string) func(*decoding, *Move, at) {
 		switch {
 		case !ok:
 		case len(path) > 253 || !movedPath.MatchString(path):
-			c.error(a, fmt.Sprintf("%q is not a field below spec", excerpt(path)), "write its keys with dots between them, such as spec.size; elements of lists stay where they are")
+			c.error(a, fmt.Sprintf("%q is not a path to a field in spec", excerpt(path)), "write keys separated by dots, such as spec.size; elements of lists cannot be moved")
 		default:
 			*of(m) = path
 		}
@@ -72,11 +72,11 @@ func setConversions(c *decoding, e *entry, a at) {
 			return
 		}
 		if v.From == e.watch.GVK.Version {
-			c.error(keys["from"], "that is the version of the watch", "write the other version")
+			c.error(keys["from"], "from is the version of the watch itself", "write the other version")
 		}
 		for _, other := range e.watch.Webhooks.Conversion {
 			if other.From == v.From {
-				c.error(keys["from"], fmt.Sprintf("the version %s is there twice", v.From), "write all its moves into one")
+				c.error(keys["from"], fmt.Sprintf("there are two conversions from version %s", v.From), "put the moves of both into one")
 			}
 		}
 		if e.conversion == nil {
@@ -97,19 +97,19 @@ func setMoves(c *decoding, v *Conversion, a at) {
 		case keys == nil || from && m.From == "" || to && m.To == "":
 			return // which has been reported
 		case !from && !to:
-			c.error(element, "a move must have from, to or both", "write where the field is in the one and the other version")
+			c.error(element, "a move must have from, to or both", "write where the field is in each of the two versions")
 			return
 		case m.From == m.To:
-			c.error(element, "the field stays where it is", "remove the move")
+			c.error(element, "from and to are the same field", "remove the move")
 			return
 		case len(v.Moves) == maxMoves:
-			c.error(element, fmt.Sprintf("there are more than %d moves", maxMoves), "move what they have in common")
+			c.error(element, fmt.Sprintf("there are more than %d moves", maxMoves), "move mappings that contain several of the fields")
 			return
 		}
 		for _, other := range v.Moves {
 			for _, two := range [][2]string{{m.From, other.From}, {m.To, other.To}} {
 				if within(two[0], two[1]) || within(two[1], two[0]) {
-					c.error(element, fmt.Sprintf("two moves collide: %s and %s", two[1], two[0]), "no field may be moved twice, or with another one that is moved")
+					c.error(element, fmt.Sprintf("two moves overlap: %s and %s", two[1], two[0]), "move each field once; a moved mapping takes the fields in it along")
 					return
 				}
 			}
@@ -131,8 +131,8 @@ func (c *decoding) checkConversions(entries []*entry) {
 			continue
 		}
 		if other := first[e.watch.GVK.GroupKind()]; other != nil {
-			c.error(*e.conversion, fmt.Sprintf("the watch of the kind at line %d has a conversion already", other.watch.Pos.Line),
-				"write all versions into one of them, that of the version that is stored")
+			c.error(*e.conversion, fmt.Sprintf("the watch at line %d already has conversions of this kind", other.watch.Pos.Line),
+				"put all conversions into the watch of the storage version")
 			continue
 		}
 		first[e.watch.GVK.GroupKind()] = e

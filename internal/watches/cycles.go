@@ -34,8 +34,8 @@ func (c *decoding) checkCycles(entries []*entry) {
 			for _, kind := range way {
 				names = append(names, kind.Kind)
 			}
-			c.warn(s.at, "runs may start each other for ever: "+strings.Join(names, " is started by "),
-				"remove one of these triggers and references, or let the roles write nothing where nothing is different")
+			c.warn(s.at, "runs may start each other in an endless loop: "+strings.Join(names, " is started by "),
+				"remove one of these triggers or references, or make sure that the roles write only what differs")
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (c *decoding) plain(a at) (at, bool) {
 	if c.values > maxValues {
 		if c.values == maxValues+1 {
 			c.error(a, fmt.Sprintf("the document has more than %d values", maxValues),
-				"aliases multiply what they refer to; write fewer of them")
+				"use fewer YAML aliases: each one counts as a copy of its anchor")
 		}
 		return nothing, false
 	}
@@ -172,7 +172,7 @@ func (c *decoding) plainPairs(m at) (list []*yaml.Node) {
 		}
 		value, _ := c.plain(m.key(v, key))
 		if first, twice := own[key]; twice {
-			c.warn(at{node: k, path: value.path}, fmt.Sprintf("key %q is given twice, first at line %d; this one counts", excerpt(key),
+			c.warn(at{node: k, path: value.path}, fmt.Sprintf("duplicate key %q, first at line %d; this one is used", excerpt(key),
 				c.src.position(first.Line, first.Column).Line), "remove one of the two")
 		}
 		own[key] = k
@@ -264,7 +264,7 @@ func (c *decoding) value(a at) (result any, ok bool) {
 		return nil, false
 	}
 	if f, isFloat := v.(float64); isFloat && (math.IsNaN(f) || math.IsInf(f, 0)) {
-		c.error(a, fmt.Sprintf("%s cannot be a variable: JSON, which carries the variables, has no such number", a.node.Value),
+		c.error(a, fmt.Sprintf("%s cannot be a variable: variables are passed as JSON, which has no such number", a.node.Value),
 			"put it in quotes")
 		return nil, false
 	}

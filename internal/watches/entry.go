@@ -85,7 +85,7 @@ func (c *decoding) entry(a at) *entry {
 	}
 	c.contentOf(e)
 	if a, given := e.keys["job"]; given && e.watch.Executor != ExecutorJob {
-		c.warn(a, "job is for runs with executor: job, and this watch has executor: "+string(e.watch.Executor), "remove it, or set executor: job")
+		c.warn(a, "job has no effect without executor: job, and this watch has executor: "+string(e.watch.Executor), "remove it, or set executor: job")
 	}
 	c.checkReferences(e)
 	c.checkPrune(e)
@@ -144,10 +144,10 @@ func onlyFor() map[string]string {
 // refuse reports the keys of a watch, or of a part of it, that do not fit what the watch runs.
 func (c *decoding) refuse(runs string, m mapping) {
 	hints := map[string]string{
-		"role": "remove it", "role env": "remove it: roles and playbooks have the operator's environment", "role secrets": "use varsFrom, which makes variables of them",
+		"role": "remove it", "role env": "remove it: roles and playbooks have the operator's environment", "role secrets": "use varsFrom: the role gets them as variables",
 		"command": "remove it; the whole object is passed on as it is", "handler": "remove it; the whole object is passed on as it is",
 		"chart":           "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues",
-		"chart finalizer": "remove it; the release is always uninstalled before its object goes",
+		"chart finalizer": "remove it; the release is always uninstalled before its object is deleted",
 	}
 	fits := onlyFor()
 	for _, key := range slices.Sorted(maps.Keys(m.keys)) {
@@ -169,7 +169,7 @@ func (c *decoding) checkKind(e *entry) {
 	}
 	for _, key := range []string{"group", "version", "kind"} {
 		if a, given := e.keys[key]; given && strings.Contains(a.node.Value, "/") {
-			c.warn(a, fmt.Sprintf("no %s contains a slash", key), `"group:" and "version:" are two keys`)
+			c.warn(a, fmt.Sprintf("%s cannot contain a slash", key), `write "group:" and "version:" as two keys`)
 		}
 	}
 }
@@ -209,13 +209,13 @@ func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 		return &f.Finalizer
 	}
 	if a, named := f.keys["handler"]; named {
-		c.error(a, "the finalizer has a handler, and the watch none", "let both run the same way: remove the one, or give the watch a handler")
+		c.error(a, "the finalizer has a handler, but the watch does not", "remove it, or set handler in the watch too")
 		return &f.Finalizer
 	}
 	_, isCommand := e.keys["command"]
 	switch _, named := f.keys["command"]; {
 	case named && !isCommand:
-		c.error(f.keys["command"], "the watch runs a role or a playbook, and its finalizer a command", "let both run the same way: remove the one or the other")
+		c.error(f.keys["command"], "the watch runs a role or playbook, but its finalizer runs a command", "use a command in both or in neither")
 		return &f.Finalizer
 	case named:
 		f.Content = Content{Command: c.commandOf(f.mapping, e.settings)}
@@ -253,7 +253,7 @@ func (c *decoding) checkFinalizerName(f *finalizer, kind schema.GroupVersionKind
 		return
 	}
 	if !strings.Contains(f.Name, "/") {
-		c.warn(a, fmt.Sprintf("the finalizer name %q has no domain; others may use the same", f.Name), suggestion)
+		c.warn(a, fmt.Sprintf("the finalizer name %q has no domain; another operator may use the same name", f.Name), suggestion)
 	}
 }
 
@@ -290,10 +290,10 @@ func setSecretVars(c *decoding, e *entry, a at) {
 		switch {
 		case !ok:
 		case slices.Contains(strings.Split(path, "."), ""):
-			c.error(element, fmt.Sprintf("%q is not a path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
+			c.error(element, fmt.Sprintf("%q is not a path to a variable", excerpt(path)), "write keys separated by dots, such as database.password")
 		case strings.ContainsAny(path, "[]{}*$"):
 			c.error(element, fmt.Sprintf("%q is not a path to a variable", excerpt(path)),
-				"write nothing but keys with dots between them: all that is below a path counts, and a list on the way means each of its elements")
+				"write only keys separated by dots: a path includes everything below it, and applies to each element of a list")
 		default:
 			e.watch.SecretVars = append(e.watch.SecretVars, path)
 		}
@@ -364,7 +364,7 @@ func (c *decoding) checkSelector(a at, one metav1.LabelSelector) {
 	if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
 		hint := "write a label with a value that Kubernetes allows"
 		if len(one.MatchExpressions) > 0 {
-			hint = "operators are In and NotIn with values, Exists and DoesNotExist without"
+			hint = "use In or NotIn with values, Exists or DoesNotExist without values"
 		}
 		c.error(a, "error constructing predicate from watches selector: "+err.Error(), hint)
 	}

@@ -28,7 +28,7 @@ func setHandler[T any](of func(*T) *string) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		name, ok := c.string(a)
 		if ok && name == "" {
-			c.error(a, "the handler has no name", "write the name by which the program knows it, such as handler: tickets")
+			c.error(a, "the handler has no name", "write the name under which the Go program registers it, such as handler: tickets")
 		}
 		*of(into) = name
 	}

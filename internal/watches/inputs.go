@@ -40,8 +40,8 @@ func setInputsEnv(c *decoding, in *Inputs, a at) {
 		}
 		name := strings.TrimPrefix(pattern, "-")
 		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "=/ ") {
-			c.error(element, fmt.Sprintf("%q is not a name of an environment variable and no pattern of names", excerpt(pattern)),
-				`write for example "APP_*", or "-APP_BUILD_*" for variables that do not count`)
+			c.error(element, fmt.Sprintf("%q is neither the name of an environment variable nor a pattern", excerpt(pattern)),
+				`write for example "APP_*", or "-APP_BUILD_*" to exclude variables`)
 			return
 		}
 		in.Env = append(in.Env, pattern)
@@ -56,7 +56,7 @@ func setInputsFiles(c *decoding, in *Inputs, a at) {
 		}
 		path, not := strings.CutPrefix(pattern, "-")
 		if _, err := filepath.Match(path, ""); err != nil || path == "" || strings.HasPrefix(path, "~") {
-			c.error(element, fmt.Sprintf("%q is not a path and no pattern of one", excerpt(pattern)),
+			c.error(element, fmt.Sprintf("%q is neither a path nor a pattern", excerpt(pattern)),
 				`write for example "/etc/app/*", or "files/*" relative to the watches file; "~" is not expanded`)
 			return
 		}

@@ -21,14 +21,14 @@ func PodTemplate(data []byte) (t corev1.PodTemplateSpec, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&t); err != nil {
-		return t, fmt.Errorf("it is not a Pod template: %w", err)
+		return t, fmt.Errorf("not a Pod template: %w", err)
 	}
 	for _, c := range t.Spec.Containers {
 		if c.Name != JobContainer || len(t.Spec.Containers) > 1 {
-			return t, fmt.Errorf("container %q: the one container is called %q; another one is an init container with restartPolicy: Always", excerpt(c.Name), JobContainer)
+			return t, fmt.Errorf("container %q: only one container is allowed, named %q; make others init containers with restartPolicy: Always", excerpt(c.Name), JobContainer)
 		}
 		if len(c.Command)+len(c.Args) > 0 {
-			return t, fmt.Errorf("container %q has a command: it is the operator's", c.Name)
+			return t, fmt.Errorf("container %q has command or args, which the operator sets", c.Name)
 		}
 	}
 	return t, nil
@@ -49,7 +49,7 @@ func setJob(c *decoding, e *entry, a at) {
 		_, err = PodTemplate(data)
 	}
 	if err != nil {
-		c.error(a, err.Error(), "write metadata and spec as those of a Pod, with at most the container "+JobContainer)
+		c.error(a, err.Error(), "write metadata and spec as in a Pod, with no container other than "+JobContainer)
 		return
 	}
 	e.watch.Job = data

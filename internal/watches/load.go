@@ -103,14 +103,14 @@ func unreadable(path string, err error) Problem {
 	p := Problem{File: path, Severity: Error, Message: err.Error()}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		p.Hint = "name the file, or run where it is; \"rolewright init\" makes a project"
+		p.Hint = "pass the path of the file, or run in its directory; \"rolewright init\" creates a project"
 	case errors.Is(err, os.ErrPermission):
 		p.Hint = "make it readable for the user who runs the operator"
 	case errors.Is(err, errTooLarge):
-		p.Hint = "this is hardly a watches file; put large variables into the role's defaults"
+		p.Hint = "this does not look like a watches file; put large variables into the role's defaults"
 	default:
 		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
-			p.Hint = fmt.Sprintf("name the file in it, such as %s", filepath.Join(path, "watches.yaml"))
+			p.Hint = fmt.Sprintf("pass the file in it, such as %s", filepath.Join(path, "watches.yaml"))
 		}
 	}
 	return p
@@ -188,7 +188,7 @@ func (c *decoding) checkReplacements() {
 			p.Hint = "write ${NAME} with the name of an environment variable"
 		case was != is:
 			p.Message = fmt.Sprintf("%s becomes %s, because no environment variable has the name %s", was, is, r.name)
-			p.Hint = "there is no escape for a dollar sign: set the variable, or move the text into the role"
+			p.Hint = "a dollar sign cannot be escaped: set the variable, or move the text into the role"
 		default:
 			continue // stays as it is
 		}

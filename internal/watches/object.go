@@ -33,7 +33,7 @@ func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at 
 		key := fields[i].Key
 		if other, twice := known[key]; twice {
 			winner := max(other.key, p.key)
-			c.warn(p.name, fmt.Sprintf("keys %q and %q are the same key; %q counts", other.key, p.key, winner), "remove one of the two")
+			c.warn(p.name, fmt.Sprintf("keys %q and %q are the same key; %q is used", other.key, p.key, winner), "remove one of the two")
 			if winner != p.key {
 				continue
 			}
@@ -65,7 +65,7 @@ func (c *decoding) unknownKey(p pair, fields []Field) {
 		hint = foreign
 	}
 	if slices.Contains(keys, "matchLabels") && p.value.node.Kind == yaml.ScalarNode && text.Nearest(p.key, keys) == "" {
-		hint = fmt.Sprintf("write \"matchLabels: {%s: %s}\"; as it is, it selects nothing, and the watch runs objects without that label, too", excerpt(p.key), excerpt(p.value.node.Value))
+		hint = fmt.Sprintf("write \"matchLabels: {%s: %s}\"; the key is ignored otherwise, and objects without that label run too", excerpt(p.key), excerpt(p.value.node.Value))
 	}
 	c.warn(p.name, fmt.Sprintf("unknown key %q has no effect", excerpt(p.key)), hint)
 }
@@ -117,7 +117,7 @@ func (c *decoding) string(a at) (string, bool) {
 	}
 	s := scalarText(v)
 	if _, isText := v.(string); !isText && s != a.node.Value && v != nil {
-		c.warn(a, fmt.Sprintf("%s is read as %q", a.node.Value, s), fmt.Sprintf("write %q if that is meant", a.node.Value))
+		c.warn(a, fmt.Sprintf("%s is read as %q", a.node.Value, s), fmt.Sprintf("write %q to keep it as it is", a.node.Value))
 	}
 	return s, true
 }
@@ -183,7 +183,7 @@ func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
 	}
 	e.watch.MaxRunnerArtifacts = n
 	if n == 0 {
-		c.remark(a, "0 keeps no artifacts; ansible-operator took it for unset and kept 20",
+		c.remark(a, "0 keeps no artifacts; ansible-operator treated it as unset and kept 20",
 			"remove the key to keep 20, write a negative number to keep all")
 	}
 }
@@ -224,7 +224,7 @@ func setReconcilePeriod(c *decoding, e *entry, a at) {
 		c.warn(a, fmt.Sprintf("the period %s is negative, which switches periodic reconciliation off", d), `write "0s"`)
 		d = 0
 	case d == 0:
-		c.remark(a, "0 switches periodic reconciliation off; ansible-operator took it for unset",
+		c.remark(a, "0 switches periodic reconciliation off; ansible-operator treated it as unset",
 			"remove the key to use the period of the flag --reconcile-period")
 	case d < minPeriod:
 		c.warn(a, fmt.Sprintf("the period %s is below the minimum; %s is used", d, minPeriod), `write "1s" or more`)

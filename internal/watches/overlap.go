@@ -41,9 +41,9 @@ func (c *decoding) checkSharedFinalizer(e *entry, before []*entry) {
 		return f != nil && f.Name == is.Name && !(reflect.DeepEqual(f.Content, is.Content) && reflect.DeepEqual(f.Vars, is.Vars))
 	})
 	if at >= 0 {
-		c.warn(e.finalizer.keys["name"], fmt.Sprintf("the watch of the kind at line %d has a finalizer of the same name that runs something else: "+
-			"an object whose labels change after its deletion gets the wrong finalizer run", before[at].watch.Pos.Line),
-			"give each of the finalizers a name of its own")
+		c.warn(e.finalizer.keys["name"], fmt.Sprintf("the watch at line %d has a finalizer of the same name that runs something else: "+
+			"an object whose labels change while it is being deleted gets the wrong finalizer run", before[at].watch.Pos.Line),
+			"use a different name for each finalizer")
 	}
 }
 
@@ -68,16 +68,16 @@ func overlapping(e *entry, before []*entry) (found *entry) {
 func (c *decoding) overlap(e, other *entry) {
 	gvk, line := e.watch.GVK, other.watch.Pos.Line
 	if other.watch.GVK != gvk {
-		c.warn(e.at, fmt.Sprintf("%s is watched in version %s at line %d, too: an object is the same in all versions, and what both match is run by that watch only",
+		c.warn(e.at, fmt.Sprintf("%s is also watched in version %s at line %d: each object exists in all versions, and only that watch runs objects that both match",
 			gvk.GroupKind(), other.watch.GVK.Version, line),
-			"keep one of the two watches, or put the one first that is to run the objects")
+			"keep one of the two watches, or put the one that should run the objects first")
 		return
 	}
 	e.ok = false
 	if selects(e) && selects(other) {
 		c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d: an object may match both selectors, %s and %s",
 			gvk, line, excerpt(metav1.FormatLabelSelector(&other.watch.Selector)), excerpt(metav1.FormatLabelSelector(&e.watch.Selector))),
-			"make the selectors exclude each other by one key, such as matchLabels with two values of it, or In and NotIn")
+			"make the selectors mutually exclusive on one key, such as matchLabels with two values of it, or In and NotIn")
 		return
 	}
 	c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", gvk, line),

@@ -107,7 +107,7 @@ func (c *decoding) syntaxError(err error) {
 	p := Problem{
 		Text:    excerpt(content),
 		Message: "not valid YAML: " + parserPrefix.ReplaceAllString(err.Error(), ""),
-		Hint:    "look at this line and the one before it: indentation, quotes and brackets",
+		Hint:    "check indentation, quotes and brackets in this line and the one before",
 	}
 	switch {
 	case strings.Contains(text[:len(text)-len(content)], "\t") || strings.Contains(text, "-\t"):

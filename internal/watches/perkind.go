@@ -35,7 +35,7 @@ func (c *decoding) perKind(e *entry) {
 	e.watch.MaxConcurrentReconciles = min(c.opts.Defaults.MaxConcurrentReconciles, MostReconciles)
 	c.setting(a, name, &e.watch.MaxConcurrentReconciles, 1, math.MaxInt, "is not positive", "set it to 1 or more")
 	if n := &e.watch.MaxConcurrentReconciles; *n > MostReconciles {
-		c.warn(a, fmt.Sprintf("environment variable %s=%d is above %d; using %d", name, *n, MostReconciles, MostReconciles), "set it to less")
+		c.warn(a, fmt.Sprintf("environment variable %s=%d is above %d; using %d", name, *n, MostReconciles, MostReconciles), fmt.Sprintf("set it to %d or less", MostReconciles))
 		*n = MostReconciles
 	}
 	e.watch.AnsibleVerbosity = c.opts.Defaults.AnsibleVerbosity

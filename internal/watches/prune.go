@@ -49,11 +49,11 @@ func (c *decoding) checkPrune(e *entry) {
 		c.error(kinds, "pruneKinds has no effect without prune", "add prune: true, or remove it")
 	}
 	if e.watch.Prune && !e.watch.WatchDependentResources {
-		c.error(e.keys["prune"], "prune contradicts watchDependentResources: false: the operator does not know what its objects own",
+		c.error(e.keys["prune"], "prune cannot be combined with watchDependentResources: false: the operator would not know what its objects own",
 			"remove one of them")
 	}
 	if e.watch.PruneOnDelete && !e.watch.ManageStatus {
-		c.error(e.keys["pruneOnDelete"], "pruneOnDelete contradicts manageStatus: false: after a restart nothing tells what kinds of objects an object owns, "+
-			"and it would go before them", "remove one of them")
+		c.error(e.keys["pruneOnDelete"], "pruneOnDelete cannot be combined with manageStatus: false: after a restart the operator would not know which kinds "+
+			"an object owns, and the object would be deleted before them", "remove one of them")
 	}
 }

@@ -104,11 +104,11 @@ func setReferences(c *decoding, e *entry, a at) {
 			return
 		}
 		if r.Reported && r.FromField+r.NamespaceField != "" {
-			c.error(element, "a reference that is reported has neither fromField nor namespaceField", "remove them, or reported: the command says name and namespace")
+			c.error(element, "a reference with reported: true cannot have fromField or namespaceField", "remove them, since the command reports name and namespace; or remove reported")
 		}
 		for _, key := range []string{"version", "kind", "fromField"} {
 			if _, said := keys[key]; !said && !(key == "fromField" && r.Reported) {
-				c.error(element, "a reference must have "+key, "write version and kind of what is referred to, and where: fromField: spec.passwordSecretName")
+				c.error(element, "a reference must have "+key, "write version and kind of the referenced object, and the field that names it, such as fromField: spec.passwordSecretName")
 			}
 		}
 		if len(e.watch.References) == maxReferences {
@@ -135,10 +135,10 @@ func (c *decoding) readVarsFrom(e *entry, a at, fields []field[VarsFrom]) {
 		case keys == nil:
 			return
 		case secret == configMap:
-			c.error(element, "variables come from one of secretRef and configMapRef", "write one of them in each element of the list")
+			c.error(element, "exactly one of secretRef and configMapRef must be set", "write one of them in each element of the list")
 			return
 		case len(e.watch.VarsFrom) == maxReferences:
-			c.error(element, fmt.Sprintf("variables come from more than %d objects", maxReferences), "join some of them")
+			c.error(element, fmt.Sprintf("there are more than %d Secrets and ConfigMaps", maxReferences), "merge some of them")
 			return
 		}
 		e.watch.VarsFrom = append(e.watch.VarsFrom, v)
@@ -154,7 +154,7 @@ func (c *decoding) varsSource(v *VarsFrom, a at, secret bool) {
 	v.Secret = secret
 	_, name := keys["name"]
 	if _, where := keys["nameField"]; name == where {
-		c.error(a, "there is one of name and nameField", "write name: and a name, or nameField: and where the object names it")
+		c.error(a, "exactly one of name and nameField must be set", `write "name:" with a name, or "nameField:" with the field that names it`)
 	}
 }
 
@@ -162,20 +162,20 @@ func (c *decoding) varsSource(v *VarsFrom, a at, secret bool) {
 func (c *decoding) checkReferences(e *entry) {
 	reported := slices.ContainsFunc(e.watch.References, func(r Reference) bool { return r.Reported })
 	if _, command := e.keys["command"]; reported && !command {
-		c.error(e.keys["references"], "references that are reported are for commands", "write fromField: and where the object names them")
+		c.error(e.keys["references"], "only commands can report references", `write "fromField:" with the field that names them`)
 	}
 	if !e.watch.OwnNamespaceOnly {
 		return
 	}
-	const hint = "remove it, or ownNamespaceOnly"
+	const hint = "remove one of them"
 	if slices.ContainsFunc(e.watch.References, func(r Reference) bool { return r.NamespaceField != "" }) {
-		c.error(e.keys["references"], "a namespaceField in references contradicts ownNamespaceOnly", hint)
+		c.error(e.keys["references"], "namespaceField in references cannot be combined with ownNamespaceOnly", hint)
 	}
 	if slices.ContainsFunc(e.watch.VarsFrom, func(v VarsFrom) bool { return v.Namespace != "" }) {
-		c.error(e.value(e.varsFromKey()), "a namespace in "+e.varsFromKey()+" contradicts ownNamespaceOnly", hint)
+		c.error(e.value(e.varsFromKey()), "a namespace in "+e.varsFromKey()+" cannot be combined with ownNamespaceOnly", hint)
 	}
 	if slices.ContainsFunc(e.watch.Triggers, func(t Trigger) bool { return t.MapTo == MapToAll }) {
-		c.error(e.keys["triggers"], "mapTo: all in triggers contradicts ownNamespaceOnly", hint)
+		c.error(e.keys["triggers"], "mapTo: all in triggers cannot be combined with ownNamespaceOnly", hint)
 	}
 }
 
@@ -190,11 +190,11 @@ func fieldPath[T any](of func(*T) *string) func(*decoding, *T, at) {
 		switch {
 		case slices.Contains(keys, "") || strings.ContainsAny(path, "[]{}*$"):
 			c.error(a, fmt.Sprintf("%q is not a path to a field", excerpt(path)),
-				"write keys with dots between them, such as spec.passwordSecretName: a list on the way means each of its elements")
+				"write keys separated by dots, such as spec.passwordSecretName; a path through a list applies to each element")
 		case keys[0] == "status":
-			c.error(a, "a field of the status does not count: runs write it themselves", "name a field of the spec")
+			c.error(a, "a field of the status cannot be used: runs write the status themselves", "use a field of the spec")
 		case len(keys) == 1:
-			c.warn(a, fmt.Sprintf("%q is a field beside the spec", excerpt(path)), fmt.Sprintf("write spec.%s if that is meant", excerpt(path)))
+			c.warn(a, fmt.Sprintf("%q is not a field of the spec", excerpt(path)), fmt.Sprintf("write spec.%s for the field of the spec", excerpt(path)))
 			*of(into) = path
 		default:
 			*of(into) = path
@@ -222,7 +222,7 @@ func setPrefix(c *decoding, v *VarsFrom, a at) {
 	switch {
 	case !ok:
 	case s != "" && !variableName.MatchString(s):
-		c.error(a, fmt.Sprintf("no name of a variable begins with %q", excerpt(s)), "write letters, digits and underscores, such as db_")
+		c.error(a, fmt.Sprintf("the name of a variable cannot begin with %q", excerpt(s)), "write letters, digits and underscores, such as db_")
 	default:
 		v.Prefix = s
 	}

@@ -83,7 +83,7 @@ func For(all []Watch, obj metav1.Object) (Watch, error) {
 		for _, c := range claims {
 			selectors = append(selectors, c.Selector.String())
 		}
-		return Watch{}, fmt.Errorf("no watch runs %s %s: its labels match none of their selectors, which are %s",
+		return Watch{}, fmt.Errorf("no watch runs %s %s: its labels match none of the selectors: %s",
 			all[0].GVK.GroupKind(), obj.GetName(), strings.Join(selectors, "; "))
 	}
 	return all[at], nil

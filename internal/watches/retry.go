@@ -48,7 +48,7 @@ func retryFields() []field[Retry] {
 		{Field{"onExhausted", typeString, "stall", false,
 			"What happens after maxAttempts failures: with stall no run starts until an input or a dependent changes, or one is " +
 				"asked for; with continue the run is repeated at the interval max."},
-			word("answer to the last failure", func(r *Retry) *OnExhausted { return &r.OnExhausted }, OnExhaustedStall, OnExhaustedContinue)},
+			word("value of onExhausted", func(r *Retry) *OnExhausted { return &r.OnExhausted }, OnExhaustedStall, OnExhaustedContinue)},
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *decoding) retry(a at) Retry {
 	var r Retry
 	keys := object(c, a, retryFields(), &r)
 	if r.Initial > 0 && r.Max > 0 && r.Max < r.Initial {
-		c.error(keys["max"], fmt.Sprintf("the longest interval %s is below the first one, %s", r.Max, r.Initial), "write the longer one below max")
+		c.error(keys["max"], fmt.Sprintf("max (%s) is less than initial (%s)", r.Max, r.Initial), "set max to initial or more")
 	}
 	if where, said := keys["onExhausted"]; said && r.MaxAttempts == 0 {
 		if _, tried := keys["maxAttempts"]; !tried {
@@ -74,7 +74,7 @@ func setInterval(of func(*Retry) *time.Duration) func(*decoding, *Retry, at) {
 		case !ok:
 			return
 		case d <= 0:
-			c.error(a, fmt.Sprintf("the interval %s is not above 0", d), `write "1s" or more`)
+			c.error(a, fmt.Sprintf("the interval %s is not positive", d), `write "1s" or more`)
 			return
 		case d < minPeriod:
 			c.warn(a, fmt.Sprintf("the interval %s is below the minimum; %s is used", d, minPeriod), `write "1s" or more`)
@@ -90,7 +90,7 @@ func setFactor(c *decoding, r *Retry, a at) {
 	case !ok:
 		c.mismatch(a, typeNumber)
 	case !(f >= 1 && f <= maxFactor): // nor is it .nan
-		c.error(a, fmt.Sprintf("the factor %s is not from 1 to %d", a.node.Value, maxFactor), "write 1 for equal intervals, 2 to double them")
+		c.error(a, fmt.Sprintf("the factor %s is not between 1 and %d", a.node.Value, maxFactor), "write 1 for equal intervals, 2 to double them")
 	default:
 		r.Factor = f
 	}
@@ -101,7 +101,7 @@ func setMaxAttempts(c *decoding, r *Retry, a at) {
 	switch {
 	case !ok:
 	case n < 1:
-		c.error(a, fmt.Sprintf("%d is not a number of attempts", n), "write 1 or more, or remove the key for no limit")
+		c.error(a, fmt.Sprintf("the number of attempts %d is not positive", n), "write 1 or more, or remove the key for no limit")
 	default:
 		r.MaxAttempts = n
 	}

@@ -127,7 +127,7 @@ func setWindows(c *decoding, s *Schedule, a at) {
 		switch {
 		case w.Start == nil || w.Duration == 0: // which was reported
 		case len(s.Windows) == maxWindows:
-			c.error(element, fmt.Sprintf("there are more than %d windows", maxWindows), "join some: a cron expression may list hours and days")
+			c.error(element, fmt.Sprintf("there are more than %d windows", maxWindows), "merge some: a cron expression may list hours and days")
 		default:
 			s.Windows = append(s.Windows, w)
 		}
@@ -165,7 +165,7 @@ func setAPIs(c *decoding, e *EnabledIf, a at) {
 		}
 		switch {
 		case len(parts) != 3 || !versionForm.MatchString(parts[1]) || !kindForm.MatchString(parts[2]):
-			c.error(element, fmt.Sprintf("%q names no API", excerpt(text)),
+			c.error(element, fmt.Sprintf("%q is not an API", excerpt(text)),
 				"write group/version/Kind, such as monitoring.coreos.com/v1/ServiceMonitor, or v1/Secret for the core group")
 		case len(e.APIs) == maxAPIs:
 			c.error(element, fmt.Sprintf("there are more than %d APIs", maxAPIs), "name one kind of each group")

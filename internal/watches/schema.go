@@ -180,7 +180,7 @@ func runFields() []field[entry] {
 		{Field{"onChange", typeString, "wait", false,
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
-			word("answer to a change", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
+			word("value of onChange", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
 		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment, or a changed object that starts many, reaches the objects: all at once if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
 		{Field{"retry", typeMap, "", false, "When a failed run is repeated. With a chart, max is 15m unless it is given."},
@@ -242,7 +242,7 @@ func dependentFields() []field[entry] {
 		{Field{"adopt", typeString, "never", false,
 			"What becomes of an object that a run changes and that has no owner: with never it stays without, with ifUnowned the " +
 				"watched object becomes its owner."},
-			word("policy of adoption", func(e *entry) *Adopt { return &e.watch.Adopt }, AdoptNever, AdoptIfUnowned)},
+			word("value of adopt", func(e *entry) *Adopt { return &e.watch.Adopt }, AdoptNever, AdoptIfUnowned)},
 		{Field{"pruneOnDelete", typeBool, "false", false,
 			"Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in " +
 				"other namespaces and cluster-scoped."},
@@ -298,7 +298,7 @@ func finalizerFields() []field[finalizer] {
 		{Field{"onFailure", typeString, "retry", false,
 			"What becomes of an object whose finalizer run fails: with retry the run is repeated until it succeeds, with orphan the " +
 				"object goes without it after retry.maxAttempts failures, or 5 where that is not set."},
-			word("answer to a failure", func(f *finalizer) *OnFailure { return &f.OnFailure }, OnFailureRetry, OnFailureOrphan)},
+			word("value of onFailure", func(f *finalizer) *OnFailure { return &f.OnFailure }, OnFailureRetry, OnFailureOrphan)},
 	}
 }
 

@@ -33,9 +33,9 @@ func setSecrets(c *decoding, e *entry, a at) {
 		v.File = cmp.Or(v.File, v.Key)
 		switch {
 		case v.Name == "" || v.Key == "":
-			c.error(element, "a secret has a name and a key", "write for example {name: database, key: password}")
+			c.error(element, "a secret must have name and key", "write for example {name: database, key: password}")
 		case slices.ContainsFunc(e.secrets, func(other VarsFrom) bool { return other.File == v.File }):
-			c.error(element, fmt.Sprintf("two secrets are the file %q", v.File), "give one of them another file:")
+			c.error(element, fmt.Sprintf("two secrets have the same file name, %q", v.File), `set "file:" in one of them`)
 		case len(e.secrets) == maxReferences:
 			c.error(element, fmt.Sprintf("there are more than %d secrets", maxReferences), "let the command read the others itself")
 		default:

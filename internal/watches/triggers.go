@@ -80,7 +80,7 @@ func triggerFields() []field[Trigger] {
 			setOn},
 		{Field{"mapTo", typeString, "sameNamespace", false,
 			"Which objects of the watch they start: with sameNamespace those in their namespace, with all those in all namespaces."},
-			word("answer to which objects a trigger starts", func(t *Trigger) *MapTo { return &t.MapTo }, MapToSameNamespace, MapToAll)},
+			word("value of mapTo", func(t *Trigger) *MapTo { return &t.MapTo }, MapToSameNamespace, MapToAll)},
 		{Field{"nameFromLabel", typeString, "", false, "A label whose value is the name of the object of the watch that is started, in place of all."},
 			checkedText(func(t *Trigger) *string { return &t.NameFromLabel }, "label", validation.IsQualifiedName)},
 	}
@@ -91,13 +91,13 @@ func setOn(c *decoding, t *Trigger, a at) {
 	t.On = []Change{}
 	c.elements(a, func(element at) {
 		var on struct{ Change }
-		word("change of an object", func(into *struct{ Change }) *Change { return &into.Change }, Create, Update, Delete)(c, &on, element)
+		word("value of on", func(into *struct{ Change }) *Change { return &into.Change }, Create, Update, Delete)(c, &on, element)
 		if on.Change != "" && !slices.Contains(t.On, on.Change) {
 			t.On = append(t.On, on.Change)
 		}
 	})
 	if a.node.Kind == yaml.SequenceNode && len(a.node.Content) == 0 {
-		c.error(a, "no change starts runs", "write create, update or delete, or remove the key for all of them")
+		c.error(a, "on is empty, so no change starts runs", "write create, update or delete, or remove the key for all of them")
 	}
 }
 
@@ -157,16 +157,16 @@ func (c *decoding) checkTrigger(e *entry, t Trigger, m mapping) {
 	all := len(t.Selector.MatchLabels)+len(t.Selector.MatchExpressions) == 0
 	switch {
 	case strings.Contains(t.GVK.Group+t.GVK.Version+t.GVK.Kind, "*"):
-		c.error(m.at, "a trigger is of one kind, and names have no patterns", "write a trigger for each kind")
+		c.error(m.at, "a trigger is for one kind, and patterns are not supported", "write a trigger for each kind")
 	case t.GVK.GroupKind() == e.watch.GVK.GroupKind():
-		c.error(m.value("kind"), "a trigger of the kind of the watch: each object would start all others", "name another kind, or objects in references")
+		c.error(m.value("kind"), "the trigger has the kind of the watch: each object would start all others", "write another kind, or use references")
 	case !selected && t.NameFromLabel == "":
 		c.error(m.at, "a trigger must have selector or nameFromLabel", "write the labels of the objects that start runs; selector: {} selects all of the kind")
 	case all && t.NameFromLabel == "" && busy(t):
-		c.error(m.value("selector"), fmt.Sprintf("all objects of the kind %s change all the time", t.GVK.Kind), "select some by their labels")
+		c.error(m.value("selector"), fmt.Sprintf("objects of the kind %s change constantly: a trigger for all of them would start runs all the time", t.GVK.Kind), "select some of them by labels")
 	case t.OfNamespaces() && t.GVK.GroupKind() == schema.GroupKind{Kind: "Namespace"}:
-		c.error(m.value("namespaceSelector"), "a Namespace is in no namespace", "write its labels in selector")
+		c.error(m.value("namespaceSelector"), "a trigger for Namespaces cannot have namespaceSelector", "write the labels in selector")
 	case t.NameFromLabel != "" && t.MapTo == MapToAll:
-		c.error(m.value("mapTo"), "mapTo: all contradicts nameFromLabel", "remove one of the two")
+		c.error(m.value("mapTo"), "mapTo: all cannot be combined with nameFromLabel", "remove one of the two")
 	}
 }

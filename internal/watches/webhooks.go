@@ -149,7 +149,7 @@ func (c *decoding) answers(a at, fields []field[reading], add func(reading), one
 		}
 		given := slices.DeleteFunc(slices.Clone(one), func(key string) bool { _, said := keys[key]; return !said })
 		if len(given) != 1 {
-			c.error(element, "there must be one of "+strings.Join(one, ", "), "write one of them")
+			c.error(element, "exactly one of "+strings.Join(one, ", ")+" must be set", "write one of them")
 			return
 		}
 		if given[0] == "command" {
@@ -160,11 +160,11 @@ func (c *decoding) answers(a at, fields []field[reading], add func(reading), one
 		}
 		for key, with := range map[string]string{"message": "rule", "timeout": "command", "failurePolicy": "command"} {
 			if where, said := keys[key]; said && given[0] != with {
-				c.error(where, fmt.Sprintf("%s is for %s, and there is %s", key, with, given[0]), "remove it")
+				c.error(where, fmt.Sprintf("%s is only for entries with %s, and this one has %s", key, with, given[0]), "remove it")
 			}
 		}
 		if index := slices.IndexFunc(a.node.Content, func(n *yaml.Node) bool { return n == element.node }); index >= maxWebhooks {
-			c.error(element, fmt.Sprintf("there are more than %d", maxWebhooks), "join some into one")
+			c.error(element, fmt.Sprintf("there are more than %d entries", maxWebhooks), "merge some into one")
 			return
 		}
 		add(r)
@@ -183,7 +183,7 @@ func setCallTimeout(c *decoding, r *reading, a at) {
 	switch {
 	case !ok:
 	case d < leastCallTimeout || d > mostCallTimeout || d%time.Second != 0:
-		c.error(a, fmt.Sprintf("the API server waits for whole seconds, from %s to %s", leastCallTimeout, mostCallTimeout), `write for example "5s"`)
+		c.error(a, fmt.Sprintf("the timeout must be whole seconds, from %s to %s", leastCallTimeout, mostCallTimeout), `write for example "5s"`)
 	default:
 		r.call.Timeout = d
 	}
@@ -195,7 +195,7 @@ func setRuleMessage(c *decoding, r *reading, a at) {
 	switch {
 	case !ok:
 	case strings.TrimSpace(s) == "" || strings.ContainsAny(s, "\r\n"):
-		c.error(a, "a message is one line of text", "write it in one line")
+		c.error(a, "the message must be one line of text", "write it in one line")
 	default:
 		r.Message = s
 	}
@@ -215,15 +215,15 @@ func celField[T any](of func(*T) *string, result ...*cel.Type) func(*decoding, *
 			c.error(a, "the CEL expression is empty", "write one, or remove the key")
 			return
 		case len(s) > maxExpression:
-			c.error(a, fmt.Sprintf("the CEL expression has more than %d bytes", maxExpression), "write several")
+			c.error(a, fmt.Sprintf("the CEL expression has more than %d bytes", maxExpression), "split it into several")
 			return
 		}
 		*of(into) = s
 		if compiled := c.compiler().CompileCELExpression(typed{s, result}, plugincel.OptionalVariableDeclarations{
 			HasAuthorizer: true, HasPatchTypes: result[0] != cel.BoolType,
 		}, environment.NewExpressions); compiled.Error != nil {
-			c.error(a, "no CEL expression that the API server takes: "+celProblem(compiled.Error.Detail),
-				"variables are object, oldObject, request and namespaceObject; has(object.spec.size) tells whether a field is there")
+			c.error(a, "the API server would reject this CEL expression: "+celProblem(compiled.Error.Detail),
+				"variables are object, oldObject, request and namespaceObject; has(object.spec.size) tells whether the field is set")
 		}
 	}
 }

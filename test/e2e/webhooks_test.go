@@ -120,7 +120,7 @@ func TestWebhooks_ABrokenExpressionIsNotInstalled(t *testing.T) {
 	s.role("quick", "- ansible.builtin.debug: {msg: done}\n")
 	s.watch(s.kindOf(testenv.CRD(t, s.cfg)), "role: quick", "webhooks:", "  validate:", "    - rule: objct.spec.size <= 5")
 	out := s.tool(2, "generate", "webhooks", "--output", filepath.Join(s.dir, "policies.yaml"))
-	if want := "watches.yaml:7:15: error: [0].webhooks.validate[0].rule: no CEL expression that the API server takes: 1:1: undeclared reference to 'objct'"; !strings.Contains(out, want) {
+	if want := "watches.yaml:7:15: error: [0].webhooks.validate[0].rule: the API server would reject this CEL expression: 1:1: undeclared reference to 'objct'"; !strings.Contains(out, want) {
 		t.Errorf("got %s, want %s", out, want)
 	}
 	if _, there := s.texts()["policies.yaml"]; there {
