@@ -71,7 +71,7 @@ func (c *converter) convertMap(in map[string]any, dropEmpty bool) map[string]any
 	for _, key := range renamed {
 		name := c.name(key)
 		if _, taken := out[name]; taken {
-			c.notices.add(KeyCollision, key, name, "the key %q of %s was dropped, since another one becomes %q", key, c.where(), name)
+			c.notices.add(KeyCollision, key, name, "the key %q of %s was dropped, since another key also becomes %q", key, c.where(), name)
 			continue
 		}
 		out[name] = c.child(key, in[key])

@@ -156,7 +156,7 @@ func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
 	// Other keys that force YAML are ordinary, such as *.example.com.
 	if strings.HasPrefix(marker, markerPrefix) || strings.Contains(marker, "{") {
 		tail := &noticeList{}
-		tail.add(MarkerEncoded, marker, "", "Ansible would take the key %q for a marker or template of its own; all variables are written as YAML", marker)
+		tail.add(MarkerEncoded, marker, "", "Ansible would read the key %q as one of its markers or as a template; all variables are written as YAML", marker)
 		notices = append(notices, tail.list()...)
 	}
 	return content, notices, nil

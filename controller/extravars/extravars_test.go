@@ -356,8 +356,8 @@ func TestVars_OfOtherObjects(t *testing.T) {
 	}
 	want := []string{
 		`the key "blob" of secrets ns/one is not a variable, since its value is not UTF-8 text`,
-		`the key "tls.crt" of secrets ns/one is not a variable, since "db_tls.crt" is not a name of one`,
-		`the key "" of configmaps ns/two is not a variable, since "" is not a name of one`,
+		`the key "tls.crt" of secrets ns/one is not a variable, since "db_tls.crt" is not a valid variable name`,
+		`the key "" of configmaps ns/two is not a variable, since "" is not a valid variable name`,
 		`the key "ansible_connection" of configmaps ns/two is not a variable, since Ansible reserves the name "ansible_connection"`,
 		`the variable "db_password" of an earlier varsFrom is replaced by that of configmaps ns/two`,
 		`control characters in configmaps ns/two, and maybe elsewhere, were replaced by U+FFFD`,

@@ -32,7 +32,7 @@ func sourceVars(opts Options, notices *noticeList) map[string]any {
 			_, taken := vars[name]
 			switch {
 			case !variableName.MatchString(name):
-				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since %q is not a name of one", key, source.Name, name)
+				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since %q is not a valid variable name", key, source.Name, name)
 				continue
 			case Reserved(name):
 				notices.add(ReservedVariable, key, name, "the key %q of %s is not a variable, since Ansible reserves the name %q", key, source.Name, name)

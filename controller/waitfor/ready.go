@@ -15,7 +15,7 @@ func ready(obj *unstructured.Unstructured) (bool, string) {
 	}
 	observed, there, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "observedGeneration")
 	if there && integer(observed) < obj.GetGeneration() {
-		return false, "its controller has not seen its generation yet"
+		return false, "its controller has not yet observed its current generation"
 	}
 	status := func(field string) int64 { return number(obj, 0, "status", field) }
 	replicas := number(obj, 1, "spec", "replicas")
@@ -53,7 +53,7 @@ func ready(obj *unstructured.Unstructured) (bool, string) {
 func counted(observed bool, wanted, updated, available, all int64) (bool, string) {
 	switch {
 	case !observed:
-		return false, "its controller has not seen it yet"
+		return false, "its controller has not yet observed it"
 	case updated < wanted:
 		return false, fmt.Sprintf("%d of %d Pods are up to date", updated, wanted)
 	case available < wanted:

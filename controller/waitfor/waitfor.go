@@ -60,8 +60,8 @@ func parsePath(text string) (Goal, error) {
 		value = strings.TrimPrefix(text[end+1:], "=")
 	}
 	if !pathForm.MatchString(path) {
-		return Goal{}, fmt.Errorf("jsonpath: %.200q is not a path to one field, as {.status.phase} or "+
-			`{.status.conditions[?(@.type=="Ready")].status} are; wildcards and .. are not evaluated`, path)
+		return Goal{}, fmt.Errorf("jsonpath: %.200q is not a path to one field, such as {.status.phase} or "+
+			`{.status.conditions[?(@.type=="Ready")].status}; wildcards and .. are not evaluated`, path)
 	}
 	p := jsonpath.New("wait").AllowMissingKeys(true)
 	if err := p.Parse(path); err != nil {
@@ -89,11 +89,11 @@ func (g Goal) met(obj *unstructured.Unstructured) (bool, string) {
 	}
 	var out bytes.Buffer
 	if err := g.path.Execute(&out, obj.Object); err != nil {
-		return false, "the path leads nowhere: " + err.Error()
+		return false, "the path cannot be evaluated: " + err.Error()
 	}
 	is := out.String()
 	if g.value == "" {
-		return is != "", "there is nothing at the path"
+		return is != "", "the field at the path is missing or empty"
 	}
 	return is == g.value, fmt.Sprintf("it is %.100q", is)
 }
@@ -108,7 +108,7 @@ func condition(obj *unstructured.Unstructured, name, value string) (bool, string
 			continue
 		}
 		if observed, there := c["observedGeneration"]; there && integer(observed) < obj.GetGeneration() {
-			return false, "the condition " + name + " is that of an older generation"
+			return false, "the condition " + name + " is from an older generation"
 		}
 		is := text(c["status"])
 		return strings.EqualFold(is, value), fmt.Sprintf("the condition %s is %.20s: %.300s", name, is, text(c["message"]))

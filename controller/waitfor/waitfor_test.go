@@ -40,7 +40,7 @@ func TestMet(t *testing.T) {
 		{"jsonpath={.status.count}=3", "status: {count: 3}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {lb: {ingress: [{ip: 10.0.0.1}]}}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {}", false, ""},
-		{"jsonpath={.status.lb[5].ip}", "status: {lb: []}", false, "leads nowhere"},
+		{"jsonpath={.status.lb[5].ip}", "status: {lb: []}", false, "cannot be evaluated"},
 		{`jsonpath={.status.conditions[?(@.type=="Up")].status}=True`, "status: {conditions: [{type: Up, status: 'True'}]}", true, ""},
 		{"ready", "kind: Widget\nstatus: {conditions: [{type: Ready, status: 'True'}]}", true, ""},
 		{"ready", "kind: Widget", false, "no condition Ready"},
@@ -51,11 +51,11 @@ func TestMet(t *testing.T) {
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {generation: 2}\nspec: {replicas: 2}\n" +
 			"status: {observedGeneration: 2, replicas: 2, updatedReplicas: 2, availableReplicas: 2}", true, ""},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {generation: 3}\nspec: {replicas: 2}\n" +
-			"status: {observedGeneration: 2, replicas: 2, updatedReplicas: 2, availableReplicas: 2}", false, "not seen its generation"},
+			"status: {observedGeneration: 2, replicas: 2, updatedReplicas: 2, availableReplicas: 2}", false, "not yet observed its current generation"},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 2}\n" +
 			"status: {observedGeneration: 2, replicas: 3, updatedReplicas: 2, availableReplicas: 2}", false, "1 old Pods"},
 		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {}\nstatus: {observedGeneration: 1}", false, "0 of 1 Pods are up to date"},
-		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {}", false, "not seen it yet"},
+		{"ready", "apiVersion: apps/v1\nkind: Deployment\nspec: {}", false, "not yet observed it"},
 		{"ready", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {replicas: 3}\nstatus: {observedGeneration: 1, readyReplicas: 2, updatedReplicas: 3}", false, "2 of 3"},
 		{"ready", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {replicas: 3, updateStrategy: {rollingUpdate: {partition: 2}}}\n" +
 			"status: {observedGeneration: 1, readyReplicas: 3, updatedReplicas: 1}", true, ""},

@@ -41,7 +41,7 @@ type Cron struct {
 // Parse reads an expression. An expression that never fires is an error.
 func Parse(text string) (*Cron, error) {
 	if strings.Contains(text, "=") {
-		return nil, errors.New("a cron expression has no time zone in it")
+		return nil, errors.New("a cron expression cannot contain a time zone")
 	}
 	parser, err := cron.TryNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom)
 	if err != nil {
@@ -52,7 +52,7 @@ func Parse(text string) (*Cron, error) {
 		return nil, err
 	}
 	if spec.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, errors.New("it never fires: no month that it names has such a day")
+		return nil, errors.New("it never fires: none of its months has such a day")
 	}
 	hour := strings.Fields(text)[1]
 	return &Cron{text: text, spec: spec, hourly: strings.HasPrefix(hour, "*") || hour == "?"}, nil

@@ -49,7 +49,7 @@ func TestParse_Refuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"0 0 30 2 *":              "never fires",
 		"0 0 31 2,4,6 *":          "never fires",
-		"TZ=Asia/Tokyo 0 3 * * *": "no time zone",
+		"TZ=Asia/Tokyo 0 3 * * *": "cannot contain a time zone",
 		"@daily":                  "descriptors",
 		"0 3 * *":                 "expected exactly 5 fields, found 4",
 		"0 0 3 * * *":             "expected exactly 5 fields, found 6",

@@ -78,7 +78,7 @@ func of(files []File) (*Chart, error) {
 	c := &Chart{Files: files}
 	data := c.File("Chart.yaml")
 	if data == nil {
-		return nil, errors.New("it has no Chart.yaml: name the directory of a chart, or the archive that \"helm package\" makes")
+		return nil, errors.New("it has no Chart.yaml: pass the directory of a chart, or an archive made by \"helm package\"")
 	}
 	var about struct {
 		Name, Description, Type string
@@ -89,9 +89,9 @@ func of(files []File) (*Chart, error) {
 	}
 	switch {
 	case !name.MatchString(about.Name):
-		return nil, fmt.Errorf("the name %q in Chart.yaml has to be of letters, digits, - . and _", about.Name)
+		return nil, fmt.Errorf("the name %q in Chart.yaml is invalid: use letters, digits, -, . and _", about.Name)
 	case about.Type == "library":
-		return nil, errors.New("a library has nothing to install: name the chart that uses it")
+		return nil, errors.New("a library chart cannot be installed: pass the chart that uses it")
 	}
 	for _, d := range about.Dependencies {
 		there := func(f File) bool {
@@ -99,7 +99,7 @@ func of(files []File) (*Chart, error) {
 			return ok && (strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, "-"))
 		}
 		if !slices.ContainsFunc(files, there) {
-			return nil, fmt.Errorf("the chart %s, on which it depends, is not in charts/: run \"helm dependency build\" there", d.Name)
+			return nil, fmt.Errorf("the dependency %s is not in charts/: run \"helm dependency build\" in the directory of the chart", d.Name)
 		}
 	}
 	c.Name, c.Description = about.Name, strings.Join(strings.Fields(about.Description), " ")
@@ -140,7 +140,7 @@ func ofDirectory(dir string) ([]File, error) {
 		case entry.IsDir():
 			return nil
 		case !entry.Type().IsRegular():
-			return fmt.Errorf("%s is not a regular file: put what it stands for in its place", filepath.Join(dir, where))
+			return fmt.Errorf("%s is not a regular file: replace it with the file it points to", filepath.Join(dir, where))
 		}
 		f, err := root.Open(where)
 		if err != nil {
@@ -181,7 +181,7 @@ func (c *Chart) Subcharts() (all []*Chart, err error) {
 func unpack(file string, from io.Reader) ([]File, error) {
 	unzipped, err := gzip.NewReader(from)
 	if err != nil {
-		return nil, fmt.Errorf("%s is neither a directory nor an archive of \"helm package\": %w", file, err)
+		return nil, fmt.Errorf("%s is neither a directory nor an archive made by \"helm package\": %w", file, err)
 	}
 	var s sum
 	// Headers that are never added count, too.

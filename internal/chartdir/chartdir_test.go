@@ -68,7 +68,7 @@ func TestRead_Refuses(t *testing.T) {
 		archive(t, "shop/Chart.yaml", about, "shop/a/../../../x", "y"):                                               "is not a regular file",
 		archive(t, "shop/Chart.yaml", "->/etc/passwd"):                                                               "is not a regular file",
 		archive(t, "shop/Chart.yaml", "name: ../shop\n"):                                                             `the name "../shop" in Chart.yaml`,
-		archive(t, "shop/Chart.yaml", "name: shop\ntype: library\n"):                                                 "a library has nothing to install",
+		archive(t, "shop/Chart.yaml", "name: shop\ntype: library\n"):                                                 "a library chart cannot be installed",
 		archive(t, "shop/Chart.yaml", "name: shop\ndependencies: [{name: db}]\n", "shop/charts/dbx/Chart.yaml", "x"): "helm dependency build",
 		archive(t, "shop/Chart.yaml", about, "shop/large", strings.Repeat("a", maxFile+1)):                           "at most",
 	} {

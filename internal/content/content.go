@@ -179,7 +179,7 @@ func (r *reader) playbook(path string, f Frame) {
 	}
 	f.roles = append(slices.Clone(f.roles), filepath.Join(filepath.Dir(path), "roles"))
 	if root.Kind != yaml.SequenceNode {
-		r.fail("%s:%d: a playbook is a list of plays", path, root.Line)
+		r.fail("%s:%d: a playbook must be a list of plays", path, root.Line)
 		return
 	}
 	for _, play := range root.Content {
@@ -289,12 +289,12 @@ func (r *reader) tasks(list *yaml.Node, f Frame) {
 		return
 	}
 	if list.Kind != yaml.SequenceNode {
-		r.fail("%s:%d: a file of tasks is a list", f.File, list.Line)
+		r.fail("%s:%d: a task file must be a list of tasks", f.File, list.Line)
 		return
 	}
 	for _, node := range list.Content {
 		if node = Resolved(node); node.Kind != yaml.MappingNode {
-			r.fail("%s:%d: a task is a mapping", f.File, node.Line)
+			r.fail("%s:%d: a task must be a mapping", f.File, node.Line)
 			continue
 		}
 		r.task(node, f)

@@ -365,7 +365,7 @@ func readable(path string) error {
 		return err
 	}
 	if len(data) > maxYAML {
-		return fmt.Errorf("%s: more than %d MiB of YAML: keep data in a directory named files, or under a name that does not end with %s",
+		return fmt.Errorf("%s: more than %d MiB of YAML: keep data in a directory named files, or in files whose name does not end with %s",
 			path, maxYAML>>20, filepath.Ext(path))
 	}
 	var n yaml.Node

@@ -270,8 +270,8 @@ func (w *walk) count(top string, size int64) error {
 	w.entries++
 	w.bytes += size
 	if w.entries > maxFiles || w.bytes > maxBytes {
-		return fmt.Errorf("%s has more than %d files and directories, counted by each link that leads to them, or %d MiB: "+
-			"start the operator in a directory with no more than its roles and playbooks", top, maxFiles, maxBytes>>20)
+		return fmt.Errorf("%s has more than %d files and directories (each link to them counts again) or more than %d MiB: "+
+			"start the operator in a directory that has only its roles and playbooks", top, maxFiles, maxBytes>>20)
 	}
 	return nil
 }

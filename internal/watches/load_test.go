@@ -330,7 +330,7 @@ func TestLoad_Problems(t *testing.T) {
 		"schedule":           {text: watch(`  schedule: {cron: "0 3 * * *", timeZone: Europe/Berlin, jitter: 10m, windows: [{start: "0 22 * * 1-5", duration: 4h}]}`)},
 		"schedule wrong": {text: watch("  schedule:", "    cron: 0 0 30 2 *", "    timeZone: Europe/Berlim", "    jitter: -1s", "    windows:", "    - {start: 0 22 * *, duration: 4h}",
 			"    - {start: 0 22 * * *}", "    - {start: 0 22 * * *, duration: 0s}", "    - now"), want: []string{
-			`5:11: error: [0].schedule.cron: "0 0 30 2 *" is not a cron expression: it never fires: no month that it names has such a day; write minute, hour, day of the month, month and day of the week, such as "0 3 * * *"`,
+			`5:11: error: [0].schedule.cron: "0 0 30 2 *" is not a cron expression: it never fires: none of its months has such a day; write minute, hour, day of the month, month and day of the week, such as "0 3 * * *"`,
 			`6:15: error: [0].schedule.timeZone: "Europe/Berlim" is not a time zone of the IANA database; write a name such as Europe/Berlin, or UTC`,
 			`7:13: error: [0].schedule.jitter: the limit -1s is negative; write "0s" for no limit`,
 			`9:15: error: [0].schedule.windows[0].start: "0 22 * *" is not a cron expression: expected exactly 5 fields, found 4: [0 22 * *]; write minute, hour, day of the month, month and day of the week, such as "0 3 * * *"`,

@@ -302,9 +302,9 @@ func TestScan_NamesTheFileThatIsWrong(t *testing.T) {
 		want  string
 	}{
 		"no YAML":          {map[string]string{main: "- a: [\n"}, "tasks/main.yml: yaml:"},
-		"no list":          {map[string]string{main: "a: b\n"}, "tasks/main.yml:1: a file of tasks is a list"},
+		"no list":          {map[string]string{main: "a: b\n"}, "tasks/main.yml:1: a task file must be a list of tasks"},
 		"endless":          {map[string]string{main: "- &a [*a]\n"}, "tasks/main.yml: yaml:"},
-		"no task":          {map[string]string{main: "- a\n"}, "tasks/main.yml:1: a task is a mapping"},
+		"no task":          {map[string]string{main: "- a\n"}, "tasks/main.yml:1: a task must be a mapping"},
 		"broken directive": {map[string]string{main: "# rolewright:rbac pods get\n- mine: {}\n"}, `tasks/main.yml:2: the comment "# rolewright:rbac pods get": write "rolewright:rbac GROUP RESOURCE VERBS"`},
 	} {
 		t.Run(name, func(t *testing.T) {
