@@ -24,7 +24,9 @@ func TestRecover_IsWhatRunReturned(t *testing.T) {
 			t.Parallel()
 			r, req := ansible(t), request(t, playbook)
 			want := must.Get(r.Run(t.Context(), req))(t)
-			got := must.Get(r.Recover(t.Context(), req.Dir, req.ID, nil))(t)
+			ending, end := context.WithCancel(t.Context())
+			end() // the operator may be asked to end meanwhile
+			got := must.Get(r.Recover(ending, req.Dir, req.ID, nil))(t)
 			got.Started, got.Finished = want.Started, want.Finished // measured by another process
 			must.Be(t, "result", want, got, cmpopts.IgnoreUnexported(jobevent.Summary{}, Result{}))
 			must.Be(t, "verdict", want.Verdict(), got.Verdict())

@@ -217,7 +217,8 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	done := make(chan struct{})
 	close(done)
 	res.Started, res.Finished = exit.Started, exit.Finished
-	res.fill(req, exit, follow(ctx, req, done))
+	// All events are read even if ctx has ended: otherwise a run that has succeeded would look incomplete.
+	res.fill(req, exit, follow(context.WithoutCancel(ctx), req, done))
 	if exit.Cut || exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
