@@ -48,15 +48,18 @@ func (p *probes) serve(ctx context.Context) error {
 		return nil
 	}
 	mux := http.NewServeMux()
-	webhooks := p.webhooks
-	if webhooks == nil {
-		webhooks = healthz.Ping
+	ready := map[string]healthz.Checker{"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served, "webhooks": healthz.Ping}
+	if p.webhooks != nil {
+		// The API server asks only Pods that are ready. Reading a kind may need their conversions, and a kind that
+		// cannot be read must not block writes to the others.
+		delete(ready, "caches")
+		ready["webhooks"] = p.webhooks
 	}
 	for path, checks := range map[string]map[string]healthz.Checker{
 		// The liveness checks stay trivial: a restart of the process cures neither
 		// a missing ansible-runner nor an unreachable API server.
 		"/healthz": {"healthz": healthz.Ping, "ping": healthz.Ping},
-		"/readyz":  {"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served, "webhooks": webhooks},
+		"/readyz":  ready,
 	} {
 		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
 		mux.Handle(path, handler)
