@@ -10,6 +10,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -464,6 +465,44 @@ func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 	if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != "interrupted" {
 		t.Errorf("repeated for %q", last.Cause)
 	}
+}
+
+// A run whose start is being recorded when the operator is asked to end is not started, and is not lost either.
+func TestShutdown_RunIsNotLostWhileItsStartIsRecorded(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	written, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	slow := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		answered, err := next.RoundTrip(req)
+		if err == nil && writesStatus(req) {
+			once.Do(func() {
+				close(written)
+				<-answer
+				if err = req.Context().Err(); err != nil {
+					_ = answered.Body.Close()
+					answered = nil
+				}
+			})
+		}
+		return answered, err
+	})
+	exec := &fakeExecutor{}
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}}
+	o := start(t, slow, exec, opts)
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	<-written
+	o.cancel()
+	eventually(t, "the controller knows", func() bool { return strings.Contains(o.log(), "Shutdown signal received") })
+	close(answer)
+	o.stop()
+	must.Be(t, "runs", 0, exec.count())
+	st := get(t, c, obj).Object["status"].(map[string]any)
+	if last, ok := lastRun(st); !ok || last.Reason != string(status.Interrupted) || hasActiveRun(st) {
+		t.Errorf("status: %v", st)
+	}
+	start(t, cfg, exec, opts)
+	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
 // A run that a killed operator left recorded as begun is made good.

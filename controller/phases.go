@@ -309,9 +309,12 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	failpoint.Hit("begin.before-write")
 	var err error
 	if s.quiet = r.isQuiet(s); !s.quiet {
-		err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
+		// A shutdown must not cut it: the run would be on record as in progress, and be lost.
+		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
+		err = r.writeStatus(writing, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
 			return status.Begin(st, s.active, s.deleting, s.active.Started)
 		})
+		cancel()
 	}
 	failpoint.Hit("begin.after-write")
 	switch {
@@ -331,8 +334,8 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	planned := s.fingerprint
 	r.readSettings(s)
 	s.fingerprint, s.err = s.content.inputs.fingerprint(ctx, s)
-	if s.err != nil && ctx.Err() != nil {
-		s.err = ErrShutdown
+	if ctx.Err() != nil {
+		s.err = ErrShutdown // the run is not even started
 	}
 	s.inputs = r.packInputs(s)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||

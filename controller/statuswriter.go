@@ -285,6 +285,6 @@ func ofSchema(err error) bool {
 	})
 }
 
-// concludeTimeout limits the write of a run's end. The write outlives the reconcile's
-// context, since a shutdown must not lose a result.
+// concludeTimeout limits the writes of a run's start and end. They outlive the reconcile's
+// context, since a shutdown must not lose a run or its result.
 const concludeTimeout = 10 * time.Second
