@@ -60,11 +60,14 @@ func (s *Set) serve(shard *Shard, all []watches.Watch) error {
 	for watchers, kinds := range of {
 		watchers.set(kinds)
 	}
-	for _, k := range added {
+	for i, k := range added {
 		if shard == nil {
 			s.log.Info("Watching resource", "Options.Group", k.watch.GVK.Group, "Options.Version", k.watch.GVK.Version, "Options.Kind", k.watch.GVK.Kind)
 		}
 		if err := s.mgr.Add(k); err != nil {
+			for _, never := range added[i:] {
+				close(never.ended) // it is never started
+			}
 			return fmt.Errorf("add watch %s: %w", k.watch.GVK, err)
 		}
 	}

@@ -60,6 +60,8 @@ type shards struct {
 	set           *controller.Set
 	// adopt finds runs of a shard's objects that are still going on as Jobs; nil if none are made.
 	adopt func(ctx context.Context, has func(types.UID) bool)
+	// stopping is closed when this replica is asked to end.
+	stopping <-chan struct{}
 
 	failed chan error
 	wg     sync.WaitGroup // the seats
@@ -115,7 +117,7 @@ func (op *operator) share(ctx context.Context, set *controller.Set, elected <-ch
 	if err != nil {
 		return nil, err
 	}
-	s.set, s.adopt = set, op.adopt
+	s.set, s.adopt, s.stopping = set, op.adopt, ctx.Done()
 	op.sharing.Store(s)
 	run := func(serving context.Context) error {
 		err := s.run(serving, ctx, elected)
@@ -329,7 +331,9 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 		s.adopt(ctx, is.shard.Has)
 	}
 	if err := s.set.Hold(is.shard); err != nil {
-		if ctx.Err() == nil {
+		select {
+		case <-s.stopping: // it takes no more kinds, and is told to give the shard up
+		default:
 			return err
 		}
 	}

@@ -15,12 +15,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/shard"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -242,6 +247,43 @@ func TestShards_AreAskedForWhenTheyAreFree(t *testing.T) {
 	asks("one has expired", 0, 1, 3, 4)
 	now = now.Add(leaderRetryPeriod)
 	asks("another one has, too", 0, 1, 2, 3, 4)
+}
+
+// endingManager takes no more kinds, like one that has been asked to end.
+type endingManager struct {
+	manager.Manager
+	ending bool
+}
+
+func (m *endingManager) Add(r manager.Runnable) error {
+	if m.ending {
+		return errors.New("it is ending")
+	}
+	return m.Manager.Add(r)
+}
+
+// A replica that is asked to end while it takes a shard gives that up again; its runs of other shards go on.
+func TestShards_TheEndComesWhileOneIsTaken(t *testing.T) {
+	mgr := &endingManager{Manager: must.Get(manager.New(&rest.Config{}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}}))(t)}
+	set := must.Get(controller.Setup(mgr, controller.Options{
+		Sharded: true, RunnerRoot: t.TempDir(), Watches: []watches.Watch{{GVK: schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"}}},
+	}))(t)
+	t.Cleanup(func() { set.Close(controller.ErrShutdown) })
+	stopping := make(chan struct{})
+	s := &shards{n: 2, set: set, stopping: stopping, newLease: func(int) *lease { return nil }}
+	is := s.newSeat(0)
+	mgr.ending = true
+	if err := s.serve(t.Context(), is, nil); err == nil {
+		t.Error("a shard is taken that cannot be served")
+	}
+	close(stopping)
+	is = s.newSeat(1)
+	is.giveUp()
+	is.left = false // it comes right after the shard is taken
+	must.Do(t, s.serve(t.Context(), is, nil))
+	if is.held {
+		t.Error("the shard is not given up")
+	}
 }
 
 // Nothing is proved beyond what all shards are that are served.
