@@ -103,7 +103,8 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	if err != nil {
 		return nil, fmt.Errorf("listen for readers of the history: %w; choose another port with --api-port (0: none)", err)
 	}
-	kinds := func() []api.Kind { return op.apiKinds(ctx, discovered) }
+	lasting := context.WithoutCancel(ctx) // readers are also answered while the last runs end
+	kinds := func() []api.Kind { return op.apiKinds(lasting, discovered) }
 	served := api.New(api.Options{
 		History: op.History, Client: client, Kinds: kinds, Waiting: set.Waiting, Shards: op.sharedAs,
 		Leads: func() bool { return op.lease == nil || op.lease.held() == nil },
