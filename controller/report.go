@@ -40,8 +40,7 @@ const (
 )
 
 // reporter writes the operator's own Events in the background. The library merges equal Events
-// into one with a count, and retries. A manager stops what does not need leadership before the runs,
-// and what needs it at the same time; so reporter writes until it is closed.
+// into one with a count, and retries. reporter writes until it is closed.
 type reporter struct {
 	events.EventRecorder
 	caster events.EventBroadcaster
@@ -50,6 +49,7 @@ type reporter struct {
 	// recording ends with end.
 	recording context.Context
 	end       context.CancelFunc
+	closing   sync.Once
 }
 
 func newReporter(mgr manager.Manager, log logr.Logger) (*reporter, error) {
@@ -65,28 +65,30 @@ func newReporter(mgr manager.Manager, log logr.Logger) (*reporter, error) {
 	return r, nil
 }
 
-// Start implements [manager.Runnable].
-func (r *reporter) Start(context.Context) error {
-	if err := r.caster.StartRecordingToSinkWithContext(r.recording); err != nil { //nolint:contextcheck // outlives the manager's runnables
+// start writes Events until ctx ends, and then those that are not written yet.
+func (r *reporter) start(ctx context.Context) error {
+	if err := r.caster.StartRecordingToSinkWithContext(r.recording); err != nil { //nolint:contextcheck // until it is closed
 		return fmt.Errorf("recorder of Events: %w", err)
 	}
+	<-ctx.Done()
+	r.close()
 	return nil
 }
 
-// close waits until the Events of the runs that ended last are written, for five seconds at most.
+// close waits until the Events of the runs that ended last are written, for five seconds at most. Further calls wait for the
+// first one.
 func (r *reporter) close() {
-	defer r.end()
-	r.caster.Shutdown()
-	err := wait.PollUntilContextTimeout(r.recording, 250*time.Millisecond, 5*time.Second, false, func(context.Context) (bool, error) {
-		return r.sink.writes.Load() == 0, nil
+	r.closing.Do(func() {
+		defer r.end()
+		r.caster.Shutdown()
+		err := wait.PollUntilContextTimeout(r.recording, 250*time.Millisecond, 5*time.Second, false, func(context.Context) (bool, error) {
+			return r.sink.writes.Load() == 0, nil
+		})
+		if err != nil {
+			r.log.Info("Events about the last runs may not be written, since the API server does not answer")
+		}
 	})
-	if err != nil {
-		r.log.Info("Events about the last runs may not be written, since the API server does not answer")
-	}
 }
-
-// NeedLeaderElection implements [manager.LeaderElectionRunnable].
-func (*reporter) NeedLeaderElection() bool { return false }
 
 // eventSink drops Events that the operator may not write, and logs that once.
 type eventSink struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -128,12 +129,22 @@ func TestReport_OncePerStreak(t *testing.T) {
 	}
 }
 
-// An operator that ends waits for its runs, and for the Event of one that fails.
+// An operator that ends waits for its runs, and for the Event of one that fails, before it gives up its Lease.
 func TestReport_OfARunThatFailsWhileTheOperatorEnds(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	begun, end := make(chan struct{}), make(chan struct{})
-	o := start(t, cfg, &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+	var o *operator
+	leading := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
+			settle()
+			if strings.Contains(o.log(), "Stopping and waiting for caches") { // what needs leadership has ended
+				return refusal(req, http.StatusServiceUnavailable), nil
+			}
+		}
+		return next.RoundTrip(req)
+	})
+	o = start(t, leading, &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
 		close(begun)
 		<-end
 		return failed("no disk"), nil

@@ -119,7 +119,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(reporter); err != nil {
+	if err := mgr.Add(set.outlasting(reporter.start)); err != nil {
 		return nil, fmt.Errorf("add the recorder of Events: %w", err)
 	}
 	set.events = reporter
@@ -203,11 +203,30 @@ func (s *Set) Ready() error {
 // ends without waiting for runs.
 func (s *Set) Close(cause error) {
 	s.Abort(cause)
+	s.drain()
+	s.events.close()
+}
+
+// drain waits until the kinds have ended, and lets no further ones begin.
+func (s *Set) drain() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.active.Wait()
-	s.events.close()
+}
+
+// outlasting returns a runnable that runs part until the kinds have ended, since their last runs need it. A manager stops
+// all that needs leadership at the same time, and gives up its Lease afterwards; it stops everything else before.
+func (s *Set) outlasting(part func(context.Context) error) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		long, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		defer context.AfterFunc(ctx, func() {
+			s.drain()
+			stop()
+		})()
+		return part(long)
+	}
 }
 
 // Abort stops the runs in progress, with cause, without waiting for their end.
