@@ -242,7 +242,7 @@ func (k *kind) serve(ctx context.Context, res resource, where reach) error {
 		return ctl.Start(ctx) // returns after the last run
 	})
 	if r.referring != nil {
-		part(func(ctx context.Context) error { return r.referring.serve(ctx, k.opts.KindPollInterval) })
+		wg.Go(func() { r.referring.serve(following, k.opts.KindPollInterval) })
 	}
 	wg.Wait()
 	r.liveReads.Wait()

@@ -124,6 +124,34 @@ func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 	}
 }
 
+// What a run writes itself while the operator ends starts no other one in the next process.
+func TestReferences_OwnWritesWhileTheOperatorEnds(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	there := create(t, c, secretWith(ns, "there", "a"))
+	begun, end := make(chan struct{}, 9), make(chan struct{})
+	exec := writing(there)
+	do := exec.do
+	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		begun <- struct{}{}
+		<-end
+		return do(ctx, req)
+	}
+	options := Options{Watches: []watches.Watch{referringTo(gvk)}}
+	o := start(t, cfg, exec, options)
+	it := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": "there"}))
+	<-begun
+	o.cancel()
+	eventually(t, "the operator ends", func() bool { return strings.Contains(o.log(), "Stopping and waiting for leader election runnables") })
+	settle()
+	close(end)
+	o.stop()
+	awaitCondition(t, c, it, "Ready", "True")
+	o = start(t, cfg, exec, options)
+	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
+	quiet(t, exec, 1, "its own writes start nothing")
+}
+
 // The keys of varsFrom are variables, and masked; without them nothing runs.
 func TestReferences_VarsFrom(t *testing.T) {
 	t.Parallel()

@@ -172,8 +172,8 @@ func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	return slices.Compact(kinds)
 }
 
-// serve follows the kinds until ctx ends. It looks for kinds that are not installed every interval. The error is nil.
-func (f *referring) serve(ctx context.Context, interval time.Duration) error {
+// serve follows the kinds until ctx ends. It looks for kinds that are not installed every interval.
+func (f *referring) serve(ctx context.Context, interval time.Duration) {
 	var wg sync.WaitGroup
 	for _, k := range f.kinds {
 		wg.Go(func() {
@@ -189,7 +189,6 @@ func (f *referring) serve(ctx context.Context, interval time.Duration) error {
 		})
 	}
 	wg.Wait()
-	return nil
 }
 
 // follow begins to follow a kind. It returns false if that is not possible yet.

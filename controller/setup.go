@@ -148,7 +148,7 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 			return res.Kind, res.Namespaced, err
 		},
 	})
-	if err := mgr.Add(s.dependents); err != nil {
+	if err := mgr.Add(s.outlasting(s.dependents.Start)); err != nil {
 		return fmt.Errorf("add the watches of dependents: %w", err)
 	}
 	return nil
