@@ -110,7 +110,7 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
 	@tools/step.sh 'the newest line of Ansible' $(MAKE) test-third-line-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
-	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short; else $(call LATE,fault-plans,60); fi
+	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short fault-plans-forked-short; else $(call LATE,fault-plans,60); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'forked runs compared with plain ones' $(MAKE) test-compare; else $(call LATE,test-compare,40); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'the other end-to-end tests' $(MAKE) test-e2e-rest; else $(call LATE,test-e2e-rest,40); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e,40); fi
@@ -230,6 +230,12 @@ fault-plans-command-short: fault-tools ## of these, the plans about how runs end
 .PHONY: fault-plans-forked
 fault-plans-forked: setup fault-tools ## the same plans and those of fork servers, with a scripted ansible-runner that a fork server starts
 	@$(FAULTS) -plans test/faults/testdata/plans,test/faults/testdata/plans-forked -runner forked -parallel 4 $(FAULTSFLAGS)
+
+# In most of the plans of fork servers, the operator, the server or a helper process dies early, and some runs are plain for
+# that. Those about bad ends add runs that are forked, and that end in each way.
+.PHONY: fault-plans-forked-short
+fault-plans-forked-short: setup fault-tools ## of these, the plans of fork servers and of bad ends
+	@$(FAULTS) -plans test/faults/testdata/plans-forked,$(subst $(eval ) ,$(comma),$(wildcard test/faults/testdata/plans/bad-ends-*.json)) -runner forked -parallel 4 $(FAULTSFLAGS)
 
 # The parts of the whole campaign. Each part keeps its operator, its plans and its results in its own directory, so it can
 # be stopped and resumed: make faults continues where it stopped, and make faults-part-PART does so for one part.
