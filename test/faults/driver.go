@@ -100,6 +100,9 @@ func (d *driver) choose(ctx context.Context) ([]plan.Plan, error) {
 	if d.o.soak > 0 {
 		plans = append(plans, campaign.SoakPlan("soak-"+d.o.runner, d.o.soak))
 	}
+	if len(plans) == 0 {
+		return nil, errors.New("no plans: give -plans, -generate, -kill-matrix, -fail-overs or -soak, and with -workloads those that exist")
+	}
 	var all []plan.Plan
 	for i := range max(1, d.o.repeat) {
 		for _, p := range plans {

@@ -42,7 +42,7 @@ func Load(file string) (Plan, error) {
 	return p, nil
 }
 
-// LoadDir reads and validates the plans in a file, or in all files of a directory.
+// LoadDir reads and validates the plans in a file, or in all files of a directory. A directory without plans is an error.
 func LoadDir(name string) ([]Plan, error) {
 	var plans []Plan
 	err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
@@ -53,6 +53,9 @@ func LoadDir(name string) ([]Plan, error) {
 		plans = append(plans, p)
 		return err
 	})
+	if err == nil && len(plans) == 0 {
+		err = fmt.Errorf("load plans: there are none in %s", name)
+	}
 	return plans, err
 }
 
