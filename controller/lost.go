@@ -135,18 +135,24 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	return nil
 }
 
-// countLosses notes in the lost run of s how many runs in a row were lost. Each run that was in progress counts,
-// since it is not known which of them got the operator killed.
+// countLosses notes in the lost run of s how many runs in a row were lost, whatever their specs were. Each run that was
+// in progress counts, since it is not known which of them got the operator killed.
 func (s *scope) countLosses() {
 	run := s.recorded
 	run.Losses = 1
-	if last := s.memory.last; last != nil && last.Lost() && last.Generation == run.Generation {
+	if last := s.memory.last; last != nil && last.Lost() {
 		run.Losses += last.Losses
 	}
 	if run.LostOften() {
 		run.Message = fmt.Sprintf("Run %s was lost, like %s before it: it may be the reason why the operator is killed, for example because of its memory use; it is retried",
 			shortID(run.ID), runs(run.Losses-1))
 	}
+}
+
+// changeWaits reports whether not even a change of the spec starts a run at once after last: the previous change did,
+// and that run was lost as well. Else the run of an object that changes all the time would end every operator that starts.
+func changeWaits(last *status.Run) bool {
+	return last.LostOften() && last.Cause == string(causeChanged)
 }
 
 // find puts an earlier process's run into s, as if this process had executed it. The error wraps

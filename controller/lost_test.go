@@ -172,7 +172,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 		"the third":                 {before: 2, losses: 3, putOff: true},
 		"the third, of a finalizer": {before: 2, deleted: true, losses: 3, putOff: true},
 		"the third, asked for":      {before: 2, requested: "now", losses: 3, putOff: true},
-		"the third of two specs":    {before: 2, generation: 7, losses: 1},
+		"the third, of two specs":   {before: 2, generation: 7, losses: 3, putOff: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

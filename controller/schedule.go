@@ -211,7 +211,7 @@ func (s situation) due(now time.Time) plan {
 		return plan{cause: s.ifDeleting(causeInterrupted)}
 	case last.LostOften():
 		// The record of a lost run has the fingerprint and request of the run before it, so only the generation shows a change.
-		if last.Generation != s.generation {
+		if last.Generation != s.generation && !changeWaits(last) {
 			return plan{cause: s.ifDeleting(causeChanged)}
 		}
 		return s.timed(now)

@@ -35,8 +35,9 @@ func TestDecide(t *testing.T) {
 	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
 	disrupted := func(r *status.Run) { r.Reason = status.ReasonDisrupted }
 	lost := func(n int64) func(*status.Run) {
-		return func(r *status.Run) { r.Reason, r.Losses = status.ReasonLost, n }
+		return func(r *status.Run) { r.Cause, r.Reason, r.Losses = string(causeInterrupted), status.ReasonLost, n }
 	}
+	changed := func(r *status.Run) { r.Cause = string(causeChanged) }
 	older := func(r *status.Run) { r.Generation = 0 }
 	check := func(r *status.Run) { r.Mode = status.ModeCheck }
 	drifted := func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }
@@ -96,6 +97,8 @@ func TestDecide(t *testing.T) {
 			plan{wait: j(4*time.Second) - time.Second}},
 		{"lost for the third time, asked for", situation{last: run(status.Interrupted, time.Second, lost(3)), requested: "b"}, plan{wait: j(4*time.Second) - time.Second}},
 		{"lost for the third time, the spec changed", situation{last: run(status.Interrupted, 0, lost(3), older, other)}, plan{cause: causeChanged}},
+		{"lost for the fourth time, after the spec changed, and it changed again", situation{last: run(status.Interrupted, time.Second, lost(4), older, other, changed)},
+			plan{wait: j(8*time.Second) - time.Second}},
 		{"lost for the third time, the spec is as before those runs", situation{last: run(status.Interrupted, 0, lost(3), older)}, plan{cause: causeChanged}},
 		{"lost for the third time, deleted", situation{last: run(status.Interrupted, 0, lost(3)), deleting: true}, plan{cause: causeDeleted}},
 		{"lost for the third time, paused", situation{last: run(status.Interrupted, time.Minute, lost(3)), paused: forEver()}, plan{held: causeInterrupted}},

@@ -144,7 +144,7 @@ func isDue(obj *unstructured.Unstructured, last *status.Run) bool {
 	set, _ := annotated(obj, settings{}, false)
 	observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
 	return last.Result == status.Interrupted && !last.BacksOff() || set.requested != "" && set.requested != last.Handled && !last.LostOften() ||
-		observed != obj.GetGeneration() && last.Generation != obj.GetGeneration()
+		observed != obj.GetGeneration() && last.Generation != obj.GetGeneration() && !changeWaits(last)
 }
 
 // FailedError is the error of a run that failed.

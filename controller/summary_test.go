@@ -24,7 +24,10 @@ func TestSummarize(t *testing.T) {
 	failed := with(fails)
 	check := with(func(r *status.Run) { r.Mode = status.ModeCheck })
 	interrupted := with(func(r *status.Run) { r.Result, r.Reason = status.Interrupted, "Lost" })
-	lostOften := with(func(r *status.Run) { r.Result, r.Reason, r.Losses = status.Interrupted, status.ReasonLost, 3 })
+	lostOften := with(func(r *status.Run) {
+		r.Cause, r.Result, r.Reason, r.Losses = string(causeInterrupted), status.Interrupted, status.ReasonLost, 3
+	})
+	lostAfterChange := with(func(r *status.Run) { r.Result, r.Reason, r.Losses = status.Interrupted, status.ReasonLost, 4 })
 	disrupted := with(func(r *status.Run) { r.Result, r.Reason = status.Interrupted, status.ReasonDisrupted })
 	waits := with(func(r *status.Run) {
 		r.Wait = &status.Wait{APIVersion: "v1", Kind: "Pod", Namespace: "one", Name: "p", For: "condition=Ready", Since: now.Add(-time.Minute), Until: now.Add(time.Hour)}
@@ -63,9 +66,12 @@ func TestSummarize(t *testing.T) {
 		"interrupted":             {generation: 2, last: interrupted, next: "due", waitsFor: "is due"},
 		"lost often":              {generation: 2, last: lostOften, retry: time.Minute, annotations: map[string]any{at: "two"}, next: "retry", in: 30 * time.Second, waitsFor: "is repeated"},
 		"lost often, and changed": {generation: 3, last: lostOften, retry: time.Minute, next: "due", waitsFor: "is due"},
-		"ended by the cluster":    {generation: 2, last: disrupted, retry: time.Minute, next: "retry", in: 30 * time.Second, waitsFor: "is repeated"},
-		"waits":                   {generation: 2, last: waits, ready: "False/Waiting", next: "waiting", in: time.Hour, waitsFor: "waits for Pod one/p: condition=Ready"},
-		"checked":                 {generation: 2, last: check, ready: "Unknown/CheckMode", done: true},
+		"lost after a change, and changed": {
+			generation: 3, last: lostAfterChange, retry: time.Minute, next: "retry", in: 30 * time.Second, waitsFor: "is repeated",
+		},
+		"ended by the cluster": {generation: 2, last: disrupted, retry: time.Minute, next: "retry", in: 30 * time.Second, waitsFor: "is repeated"},
+		"waits":                {generation: 2, last: waits, ready: "False/Waiting", next: "waiting", in: time.Hour, waitsFor: "waits for Pod one/p: condition=Ready"},
+		"checked":              {generation: 2, last: check, ready: "Unknown/CheckMode", done: true},
 	} {
 		obj := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "it", "generation": tc.generation, "annotations": tc.annotations},

@@ -118,7 +118,7 @@ func statusMeanings() map[string]string {
 		"lastRun.executor": "warm, runner, job, command or handler: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
-		"lastRun.losses":     "How many runs in a row of this generation were lost; missing if this one was not.",
+		"lastRun.losses":     "How many runs in a row were lost; missing if this one was not.",
 		"lastRun.references": "The objects that the command has named by reports, which are watched for this one.",
 		"lastRun.pruned":     "How many objects were removed because the run has not touched them.",
 		"lastRun.inputs":     "A few bits of a digest of each input, by which the operator names those that have changed.",

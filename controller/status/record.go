@@ -97,7 +97,7 @@ type Run struct {
 	Pruned int64 `json:",omitzero"`
 	// Attempts is the number of failed runs in a row, including this one.
 	Attempts int64 `json:",omitzero"`
-	// Losses is the number of lost runs of the generation in a row, including this one; 0 if this one was not lost.
+	// Losses is the number of lost runs in a row, including this one; 0 if this one was not lost.
 	Losses int64 `json:",omitzero"`
 	// Dependents are the resources of the objects that this object owns
 	// (status.ansible.dependents), in kubectl's form: deployments.v1.apps. The
