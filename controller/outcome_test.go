@@ -163,6 +163,27 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	}
 }
 
+// A run that had only its share of the memory when it ran out is not a failure, and is put off more each time; one that took the
+// most of it is.
+func TestOutcome_OfRunsThatTookTheMemoryTogether(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now}
+	end := func(err error) status.Run {
+		return r.endedRun(&scope{
+			content: &contentVersion{secrets: &secrets{}}, mask: redact.New(), runID: "1", fingerprint: "same",
+			memory: &memory{last: &status.Run{Fingerprint: "same", Result: status.Failed, Attempts: 2}}, err: fmt.Errorf("%w: 180 MiB", err),
+		})
+	}
+	run := end(runner.ErrMemoryShared)
+	if run.Result != status.Interrupted || run.Reason != status.ReasonOutOfMemory || !strings.HasSuffix(run.Message, "180 MiB; raise the container's memory limit, or lower --max-concurrent-runs; it is repeated") {
+		t.Errorf("with others: %+v", run)
+	}
+	must.Be(t, "put off, for the second in a row", true, run.BacksOff() && blocked(blocked(0, run), run) == 2)
+	if run = end(runner.ErrMemory); run.Result != status.Failed || run.Attempts != 3 {
+		t.Errorf("alone: %+v", run)
+	}
+}
+
 // A run that the cluster has ended is not a failure; how many there were in a row lasts until a run has ended by itself.
 func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
 	t.Parallel()

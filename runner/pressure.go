@@ -20,6 +20,10 @@ import (
 // memory was left, and the run used the most.
 var ErrMemory = errors.New("the run took the memory that was left")
 
+// ErrMemoryShared is an [ErrMemory] of a run that used no more than a quarter of the memory, when all runs together
+// used more than half: it says nothing about the run itself.
+var ErrMemoryShared = fmt.Errorf("%w, together with other runs", ErrMemory)
+
 // ErrProcesses is wrapped by the error of a run that was stopped because hardly any
 // more processes could be started, and the run had the most.
 var ErrProcesses = errors.New("the run started too many processes")
@@ -269,10 +273,14 @@ func (r reading) greediest(loads map[string]supervise.Load, memory bool, only st
 			run, most = id, takes
 		}
 	}
+	tooMuch := ErrMemory
+	if most <= r.memoryLimit/mostShare {
+		tooMuch = ErrMemoryShared
+	}
 	switch {
 	// Several runs may share the blame: the largest is stopped if all runs use more than everything else.
 	case memory && (most > r.memoryLimit/mostShare || most > 0 && all > r.memoryLimit/2):
-		return run, fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, most>>20, r.memory>>20, r.memoryLimit>>20)
+		return run, fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", tooMuch, most>>20, r.memory>>20, r.memoryLimit>>20)
 	case !memory && most > r.processesLimit/mostShare:
 		return run, fmt.Errorf("%w: %d, when there were %s", ErrProcesses, most, r.ofProcesses())
 	}

@@ -25,15 +25,16 @@ func TestReading_Greediest(t *testing.T) {
 		memory bool
 		only   string
 		want   string // the run that is stopped; empty for none
+		shared bool   // whether the other runs are as much to blame
 	}{
-		"one takes most of the memory":            {of(50, 200), true, "", "b"},
-		"three take as much, and more than half":  {of(180, 183, 181), true, "", "b"},
-		"what is no run takes most of the memory": {of(50, 60), true, "", ""},
-		"the last one has not settled":            {of(180, 183, 181), true, "a", "a"},
-		"the last one has gone, and not settled":  {of(180, 183, 181), true, "z", ""},
-		"no run":                                  {of(), true, "", ""},
-		"one has most of the processes":           {of(20, 300), false, "", "b"},
-		"many runs have some":                     {of(20, 21, 22), false, "", ""},
+		"one takes most of the memory":            {of(50, 200), true, "", "b", false},
+		"three take as much, and more than half":  {of(180, 183, 181), true, "", "b", true},
+		"what is no run takes most of the memory": {of(50, 60), true, "", "", false},
+		"the last one has not settled":            {of(180, 183, 181), true, "a", "a", true},
+		"the last one has gone, and not settled":  {of(180, 183, 181), true, "z", "", false},
+		"no run":                                  {of(), true, "", "", false},
+		"one has most of the processes":           {of(20, 300), false, "", "b", false},
+		"many runs have some":                     {of(20, 21, 22), false, "", "", false},
 	} {
 		run, reason := r.greediest(tt.loads, tt.memory, tt.only)
 		if reason == nil {
@@ -44,6 +45,9 @@ func TestReading_Greediest(t *testing.T) {
 		}
 		if reason != nil && tt.memory != errors.Is(reason, ErrMemory) {
 			t.Errorf("%s: %v", name, reason)
+		}
+		if errors.Is(reason, ErrMemoryShared) != tt.shared {
+			t.Errorf("%s: shared: %t; %v", name, !tt.shared, reason)
 		}
 	}
 	if _, reason := r.greediest(of(300), false, ""); reason == nil || !strings.Contains(reason.Error(), "1000 of 1024, which is taken for the limit") {
