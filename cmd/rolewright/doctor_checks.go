@@ -129,8 +129,12 @@ func (o *doctorOptions) usesKubernetesCore() bool {
 	}
 	for _, w := range watched {
 		for _, c := range w.Contents() {
-			if c.Ansible() && tasks.UseKubernetesCore(content.Content{Playbook: c.Playbook, Role: c.Role},
-				content.Options{RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv)}) {
+			if !c.Ansible() {
+				continue
+			}
+			report, _ := tasks.Scan(content.Content{Playbook: c.Playbook, Role: c.Role},
+				content.Options{RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv)})
+			if report.KubernetesCore {
 				return true
 			}
 		}

@@ -36,20 +36,25 @@ func (g *generator) chart(i int, w watches.Watch, dir string) error {
 		return find(apiVersion, kind)
 	}
 	defer func() { g.Find = find }()
-	g.used(i, w, g.known(report.Uses))
+	g.used(i, w, report.Uses)
 	g.listed(report.Directs)
 	return nil
 }
 
 // known leaves out unknown alternatives if another one is known: they are for other versions of Kubernetes.
 func (g *generator) known(uses []tasks.Use) (left []tasks.Use) {
-	found := map[tasks.Place]bool{}
+	type alternatives struct {
+		tasks.Place
+		kind string
+	}
+	found := map[alternatives]bool{}
 	for _, u := range uses {
 		_, ok := g.Find(u.APIVersion, u.Kind)
-		found[u.Place] = found[u.Place] || ok
+		at := alternatives{u.Place, u.Kind}
+		found[at] = found[at] || ok
 	}
 	for _, u := range uses {
-		if _, ok := g.Find(u.APIVersion, u.Kind); ok || !found[u.Place] {
+		if _, ok := g.Find(u.APIVersion, u.Kind); ok || !found[alternatives{u.Place, u.Kind}] {
 			left = append(left, u)
 		}
 	}

@@ -253,7 +253,7 @@ func (g *generator) namespaced(group, resource string) bool {
 
 // used adds the requests of tasks.
 func (g *generator) used(i int, w watches.Watch, uses []tasks.Use) {
-	for _, u := range uses {
+	for _, u := range g.known(uses) {
 		r, ok := g.Find(u.APIVersion, u.Kind)
 		switch {
 		case !ok:

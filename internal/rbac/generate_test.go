@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -64,4 +65,11 @@ func TestGenerate_DependentsOfAClusterScopedOwner(t *testing.T) {
 			t.Errorf("owned by a %s: watched %t, want %t", owner, watched, want)
 		}
 	}
+}
+
+// An unknown version is left out beside a known one of the same kind; an unknown kind beside a known one remains.
+func TestKnown_LeavesOutOtherVersions(t *testing.T) {
+	g := generator{Input: Input{Find: func(apiVersion, _ string) (Resource, bool) { return Resource{}, apiVersion == "v1" }}}
+	pod, cup := tasks.Use{APIVersion: "v1", Kind: "Pod"}, tasks.Use{APIVersion: "a.b/v1", Kind: "Cup"}
+	must.Be(t, "what remains", []tasks.Use{pod, cup}, g.known([]tasks.Use{pod, {APIVersion: "v0/x", Kind: "Pod"}, cup}))
 }

@@ -2,9 +2,9 @@ package tasks
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -13,12 +13,9 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// made lists the verbs for an object of a chart or of a hook.
-const made = "get list watch create update patch delete"
-
 // OfChart lists the requests for the objects in the templates of a chart, of its subcharts and in crds/, whatever the
-// values are, and the requests that comments in the templates list. dir is the prefix of the paths. Alternatives, such as
-// an older version of an API, are uses at the same place; at least one of them has to be known.
+// values are, and the requests that comments in these files and in Chart.yaml list. dir is the prefix of the paths.
+// Alternatives, such as an older version of an API, are uses at the same place; at least one of them has to be known.
 func OfChart(c *chartdir.Chart, dir string) (Report, error) {
 	s := &scanner{}
 	charts, err := c.Subcharts()
@@ -33,132 +30,47 @@ func OfChart(c *chartdir.Chart, dir string) (Report, error) {
 }
 
 func (s *scanner) chart(c *chartdir.Chart, dir string) {
-	var values yaml.Node
-	if err := yaml.Unmarshal(c.File("values.yaml"), &values); err != nil {
-		s.errs = append(s.errs, fmt.Errorf("%s: %w", path.Join(dir, "values.yaml"), err))
-	}
-	var defaults *yaml.Node
-	if len(values.Content) > 0 {
-		defaults = values.Content[0]
-	}
 	for _, f := range c.Files {
-		below, name := path.Split(f.Path)
-		template := strings.HasPrefix(below, "templates/") || strings.Contains(below, "/templates/")
-		if name == "NOTES.txt" || strings.Contains(below, "templates/tests/") || !template && !strings.HasPrefix(below, "crds/") && !strings.Contains(below, "/crds/") {
+		below, name := path.Split("/" + f.Path)
+		manifests := strings.Contains(below, "/templates/") && !strings.Contains(below, "/templates/tests/") || strings.Contains(below, "/crds/")
+		if name != "Chart.yaml" && !manifests || name == "NOTES.txt" {
 			continue
 		}
 		place := path.Join(dir, f.Path)
-		directs, known, err := directives(string(f.Data), Place{File: place})
-		s.report.Directs = append(s.report.Directs, directs...)
-		if err != nil {
-			s.errs = append(s.errs, err)
-		}
-		if !known {
-			s.template(string(f.Data), place, defaults)
+		if !s.listed(string(f.Data), Place{File: place}) {
+			s.template(string(f.Data), place)
 		}
 	}
 }
+
+// What is read of a Go template: not its comments, and not the actions that produce no text of their own. An object may
+// also come from the values, as an action at the beginning of a line prints it.
+var (
+	comment  = regexp.MustCompile(`(?s)\{\{-?\s*/\*.*?\*/\s*-?\}\}`)
+	action   = regexp.MustCompile(`\{\{-?\s*(?:(?:if|else|end|with|range|define|block)\b|\$\w+\s*:?=)[^}]*\}\}`)
+	ofValues = regexp.MustCompile(`^\{\{-?.*\b(?:tpl|toYaml|tplvalues\.render)\b`)
+)
 
 // lookups matches calls of the function that reads objects of the cluster. The groups are its version and kind, if literal.
 var lookups = regexp.MustCompile(`\blookup\s+(?:"([^"]*)"|\S+)\s+(?:"([^"]*)"|\S+)`)
 
-// looked records the objects that a template reads with lookup.
-func (s *scanner) looked(text, file string) {
-	for _, m := range lookups.FindAllStringSubmatchIndex(text, -1) {
-		line := 1 + strings.Count(text[:m[0]], "\n")
-		if m[2] < 0 || m[4] < 0 {
-			s.Gap(content.Frame{File: file}, line, "the kind that lookup reads is not literal")
-			continue
-		}
-		s.report.Uses = append(s.report.Uses, Use{Place: Place{file, line}, APIVersion: text[m[2]:m[3]], Kind: text[m[4]:m[5]], Verbs: []string{"get", "list"}})
-	}
-}
-
-// action matches comments of Go templates, and actions that produce no text of their own.
-var action = regexp.MustCompile(`(?s)\{\{-?\s*(?:/\*.*?\*/|(?:(?:if|else|end|with|range|define|block)\b|\$\w+\s*:?=)[^}]*)\s*-?\}\}`)
-
-// comments matches comments of Go templates.
-var comments = regexp.MustCompile(`(?s)\{\{-?\s*/\*.*?\*/\s*-?\}\}`)
-
-// emptied returns as many empty lines as the text has lines.
-func emptied(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }
-
-// ofValues matches actions that print objects taken from values.
-var ofValues = regexp.MustCompile(`(?m)^\{\{-?.*\b(?:tpl|toYaml|tplvalues\.render)\b`)
-
-// template reads the documents of a Go template, line by line.
-func (s *scanner) template(text, file string, defaults *yaml.Node) {
-	s.looked(comments.ReplaceAllStringFunc(text, emptied), file)
-	text = action.ReplaceAllStringFunc(text, emptied)
-	var kinds, versions []key
-	start := 1
-	var document strings.Builder
-	finish := func(next int) {
-		s.templated(kinds, versions, Place{file, start}, document.String())
-		kinds, versions, start = nil, nil, next
-		document.Reset()
-	}
+// template reads the documents of a Go template, and the lookups in it.
+func (s *scanner) template(text, file string) {
+	a := args{s: s, f: content.Frame{File: file}}
+	text = comment.ReplaceAllStringFunc(text, emptied)
 	for i, line := range strings.Split(text, "\n") {
-		if strings.HasPrefix(line, "---") {
-			finish(i + 2)
-			continue
-		}
-		document.WriteString(line + "\n")
-		if m := keyLine.FindStringSubmatch(line); m != nil {
-			value, _, _ := strings.Cut(m[2], " #")
-			k := key{m[1], strings.Trim(strings.TrimSpace(value), `'"`), i + 1}
-			if m := aValue.FindStringSubmatch(k.value); m != nil {
-				s.Gap(content.Frame{File: file}, k.line, "the %s is a value: only the default of %s is known", k.name, m[1])
-				k.value = valueAt(defaults, m[1])
-			}
-			if k.name == "kind" {
-				kinds = append(kinds, k)
-			} else {
-				versions = append(versions, k)
-			}
-		}
-	}
-	finish(0)
-}
-
-// aValue matches an action that prints a value of the chart.
-var aValue = regexp.MustCompile(`^\{\{-?\s*\.Values\.([\w.]+)\s*(?:\|\s*quote\s*)?-?\}\}$`)
-
-// valueAt returns the default at a path; empty if there is none.
-func valueAt(defaults *yaml.Node, path string) string {
-	for name := range strings.SplitSeq(path, ".") {
-		defaults = content.Get(defaults, name)
-	}
-	if defaults == nil {
-		return ""
-	}
-	return defaults.Value
-}
-
-// templated records the objects of one document.
-func (s *scanner) templated(kinds, versions []key, at Place, text string) {
-	if len(kinds) == 0 {
-		if ofValues.MatchString(text) {
-			s.Gap(content.Frame{File: at.File}, at.Line, "objects that the values have")
-		}
-		return
-	}
-	for _, kind := range kinds {
-		place := Place{at.File, kind.line}
-		if kind.value == "" || strings.Contains(kind.value, "{{") || strings.HasSuffix(kind.value, "List") {
-			s.Gap(content.Frame{File: at.File}, kind.line, "the kind is not literal: %s", kind.value)
-			continue
-		}
-		literal := 0
-		for _, v := range versions {
-			if v.value == "" || strings.Contains(v.value, "{{") {
+		for _, m := range lookups.FindAllStringSubmatch(line, -1) {
+			if m[1] == "" || m[2] == "" {
+				s.Gap(a.f, i+1, "the kind that lookup reads is not literal")
 				continue
 			}
-			literal++
-			s.report.Uses = append(s.report.Uses, Use{Place: place, APIVersion: v.value, Kind: kind.value, Verbs: strings.Fields(made), Makes: true})
-		}
-		if literal == 0 { // in whichever group has such a kind
-			s.report.Uses = append(s.report.Uses, Use{Place: place, APIVersion: "v1", Kind: kind.value, Verbs: strings.Fields(made), Makes: true})
+			a.use([]Use{{Place: Place{file, i + 1}, APIVersion: m[1], Kind: m[2]}}, "", "get list", false)
 		}
 	}
+	list := documents(action.ReplaceAllStringFunc(text, emptied), 1, ofValues)
+	for i, d := range list {
+		// Without a literal version, the object is in whichever group has such a kind.
+		list[i].versions = slices.DeleteFunc(d.versions, func(n *yaml.Node) bool { return n.Value == "" || strings.Contains(n.Value, "{{") })
+	}
+	a.use(a.manifest(list, file), "", "get list watch create update patch delete", true)
 }

@@ -13,13 +13,12 @@ func TestOfChart(t *testing.T) {
 	t.Parallel()
 	const verbs = " create,delete,get,list,patch,update,watch +"
 	dir := written(t, map[string]string{
-		"Chart.yaml":                        "name: shop\n",
+		"Chart.yaml":                        "name: shop\n# rolewright:rbac batch jobs list\n",
 		"templates/NOTES.txt":               "kind: Note\n",
 		"templates/_helpers.tpl":            "{{- define \"name\" -}}{{ .Release.Name }}{{- end }}\n{{/* lookup \"v1\" \"No\" */}}\n{{ if (lookup \"v1\" \"Secret\" .x .y) }}{{ end }}\n{{ lookup .a \"Pod\" }}\n",
 		"templates/tests/test.yaml":         "apiVersion: v1\nkind: Pod\n",
 		"templates/service.yaml":            "{{- if .Values.on }}\n{{- /*\nkind: No\n*/}}\napiVersion: v1\nkind: \"Service\" # one\nspec:\n  kind: Inner\n{{- end }}\n---\n{{ if .x }}apiVersion: apps/v1\n{{ else }}\napiVersion: extensions/v1beta1\n{{ end }}\nkind: Deployment\n",
 		"templates/hook.yaml":               "apiVersion: {{ include \"job\" . }}\nkind: Job\n",
-		"values.yaml":                       "workload: {kind: DaemonSet}\n",
 		"templates/any.yaml":                "apiVersion: apps/v1\nkind: {{ .Values.workload.kind | quote }}\n---\napiVersion: apps/v1\nkind: {{ ternary .x .y }}\n",
 		"templates/extra.yaml":              "{{- range .Values.extra }}\n---\n{{ tpl (toYaml .) $ }}\n{{- end }}\n",
 		"templates/said.yaml":               "# rolewright:rbac core pods get\n{{ tpl .Values.x . }}\n",
@@ -33,16 +32,16 @@ func TestOfChart(t *testing.T) {
 		"charts/db/templates/sub/set.yaml:2 apps/v1 StatefulSet" + verbs,
 		"crds/cup.yaml:2 apiextensions.k8s.io/v1 CustomResourceDefinition" + verbs,
 		"templates/_helpers.tpl:3 v1 Secret get,list",
-		"templates/any.yaml:2 apps/v1 DaemonSet" + verbs,
 		"templates/hook.yaml:2 v1 Job" + verbs,
 		"templates/service.yaml:6 v1 Service" + verbs,
 		"templates/service.yaml:15 apps/v1 Deployment" + verbs,
 		"templates/service.yaml:15 extensions/v1beta1 Deployment" + verbs,
+		"Chart.yaml = \"batch\" jobs list",
 		"templates/said.yaml = \"\" pods get",
 		"? templates/_helpers.tpl:4 the kind that lookup reads is not literal",
-		"? templates/any.yaml:2 the kind is a value: only the default of workload.kind is known",
+		"? templates/any.yaml:2 the kind is not literal: {{ .Values.workload.kind | quote }}",
 		"? templates/any.yaml:5 the kind is not literal: {{ ternary .x .y }}",
-		"? templates/extra.yaml:3 objects that the values have",
+		"? templates/extra.yaml:3 this document has no literal kind",
 	}
 	must.Be(t, "what was got", want, got)
 }

@@ -11,16 +11,8 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 )
 
-// object is an object that a task writes or reads.
-type object struct {
-	place            Place
-	apiVersion, kind string
-	// named is true if the definition contains the object's name.
-	named bool
-}
-
 // objects returns the objects that the arguments of k8s or k8s_scale define.
-func (a args) objects() []object {
+func (a args) objects() []Use {
 	switch {
 	case a.has("resource_definition", "definition", "inline"):
 		return a.defined(a.get("resource_definition", "definition", "inline"))
@@ -37,24 +29,26 @@ var fileLookup = regexp.MustCompile(`^\s*\{\{-?\s*(?:lookup|query|q)\(\s*['"](?:
 
 // defined reads a definition: a mapping, a list of mappings, text, or a lookup of a
 // file.
-func (a args) defined(n *yaml.Node) []object {
-	switch n = content.Resolved(n); n.Kind {
-	case yaml.MappingNode:
-		return a.mapping(n)
-	case yaml.SequenceNode:
-		var list []object
+func (a args) defined(n *yaml.Node) (list []Use) {
+	n = content.Resolved(n)
+	kind, items := content.Get(n, "kind"), content.Get(n, "items")
+	switch m := fileLookup.FindStringSubmatch(n.Value); {
+	case kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil:
+		return a.defined(items)
+	case n.Kind == yaml.SequenceNode:
 		for _, child := range n.Content {
 			list = append(list, a.defined(child)...)
 		}
 		return list
-	case yaml.ScalarNode:
-	default:
-		return nil
-	}
-	if m := fileLookup.FindStringSubmatch(n.Value); m != nil {
+	case n.Kind == yaml.MappingNode:
+		if refs := content.Get(content.Get(n, "metadata"), "ownerReferences"); refs != nil {
+			a.s.Gap(a.f, refs.Line, "owner references: blockOwnerDeletion needs update of the finalizers of the owner")
+		}
+		version := cmp.Or(content.Get(n, "apiVersion"), a.get("api_version", "api", "version"))
+		return a.object(cmp.Or(kind, a.get("kind")), version, Place{a.f.File, n.Line})
+	case m != nil:
 		return a.file(&yaml.Node{Kind: yaml.ScalarNode, Value: m[2], Line: n.Line}, m[1]+"s")
-	}
-	if !strings.Contains(n.Value, "kind:") {
+	case !strings.Contains(n.Value, "kind:"):
 		a.s.Gap(a.f, n.Line, "the definition is an expression: %s", content.Text(n))
 		return nil
 	}
@@ -62,28 +56,14 @@ func (a args) defined(n *yaml.Node) []object {
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		first++ // the text begins in the line below its key
 	}
-	return a.documents(n.Value, a.f.File, first)
-}
-
-// mapping reads a definition that is YAML in the task.
-func (a args) mapping(n *yaml.Node) []object {
-	kind := content.Get(n, "kind")
-	if items := content.Get(n, "items"); kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil {
-		return a.defined(items)
-	}
-	meta := content.Get(n, "metadata")
-	if refs := content.Get(meta, "ownerReferences"); refs != nil {
-		a.s.Gap(a.f, refs.Line, "owner references: blockOwnerDeletion needs update of the finalizers of the owner")
-	}
-	o := object{place: Place{a.f.File, n.Line}, named: content.Get(meta, "name") != nil}
-	return a.objectOf(cmp.Or(kind, a.get("kind")), cmp.Or(content.Get(n, "apiVersion"), a.get("api_version", "api", "version")), o)
+	return a.manifest(documents(statement.ReplaceAllStringFunc(n.Value, emptied), first, ofObject), a.f.File)
 }
 
 // file reads the objects in a file, which may be a template.
-func (a args) file(n *yaml.Node, kind string) []object {
+func (a args) file(n *yaml.Node, kind string) []Use {
 	n = cmp.Or(content.Get(n, "path"), n)
 	if n.Kind == yaml.SequenceNode {
-		var list []object
+		var list []Use
 		for _, child := range n.Content {
 			list = append(list, a.file(content.Resolved(child), kind)...)
 		}
@@ -103,80 +83,72 @@ func (a args) file(n *yaml.Node, kind string) []object {
 	if strings.Contains(string(data), "{% include") || strings.Contains(string(data), "{%- include") {
 		a.s.Gap(content.Frame{File: path}, 0, "the template includes another one")
 	}
-	return a.documents(string(data), path, 1)
+	return a.manifest(documents(statement.ReplaceAllStringFunc(string(data), emptied), 1, ofObject), path)
 }
 
 // keyLine matches the lines of a manifest that are read: top-level keys of the
 // object, which are not indented.
 var keyLine = regexp.MustCompile(`^(apiVersion|kind):\s*(.*?)\s*$`)
 
-// comment matches comments and statements of Jinja.
-var comment = regexp.MustCompile(`(?s)\{#.*?#\}|\{%.*?%\}`)
+// statement matches comments and statements of Jinja, ofObject the lines of a template of a task that belong to an object.
+var (
+	statement = regexp.MustCompile(`(?s)\{#.*?#\}|\{%.*?%\}`)
+	ofObject  = regexp.MustCompile(`^\s*(?:[^\s#{]|\{(?:[^{]|$)|\{\{.*\bto_(?:nice_)?(?:yaml|json)\b)`)
+)
 
-// key is a line that keyLine matches.
-type key struct {
-	name, value string
-	line        int
+// emptied returns as many empty lines as the text has lines.
+func emptied(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }
+
+// document is what a document of a text says about its object. If it has several kinds or versions, they are alternatives.
+type document struct {
+	line            int // the first line of the object; 0 if it has none
+	kinds, versions []*yaml.Node
 }
 
-// documents reads the objects in a text line by line, since it may be a template.
-// first is the line number of its first line.
-func (a args) documents(content, file string, first int) []object {
-	content = comment.ReplaceAllStringFunc(content, emptied)
-	var found []object
-	var keys []key
-	text := 0 // the first line of the document that is not empty
-	finish := func() {
-		if text > 0 {
-			found = append(found, a.document(keys, file, text)...)
-		}
-		keys, text = nil, 0
-	}
-	for i, line := range strings.Split(content, "\n") {
+// documents reads a text line by line, since it may be a template. first is the
+// line number of its first line, and object matches the lines that show that there is an object.
+func documents(text string, first int, object *regexp.Regexp) []document {
+	list := []document{{}}
+	for i, line := range strings.Split(text, "\n") {
 		if strings.HasPrefix(line, "---") {
-			finish()
+			list = append(list, document{})
 			continue
 		}
-		if trimmed := strings.TrimSpace(line); text == 0 && trimmed != "" && !strings.HasPrefix(trimmed, "#") && !strings.HasPrefix(trimmed, "{{") {
-			text = first + i
+		d := &list[len(list)-1]
+		if d.line == 0 && object.MatchString(line) {
+			d.line = first + i
 		}
 		if m := keyLine.FindStringSubmatch(line); m != nil {
 			value, _, _ := strings.Cut(m[2], " #")
-			keys = append(keys, key{m[1], strings.Trim(strings.TrimSpace(value), `'"`), first + i})
+			n := &yaml.Node{Kind: yaml.ScalarNode, Value: strings.Trim(strings.TrimSpace(value), `'"`), Line: first + i}
+			if m[1] == "kind" {
+				d.kinds = append(d.kinds, n)
+			} else {
+				d.versions = append(d.versions, n)
+			}
 		}
 	}
-	finish()
-	return found
+	return list
 }
 
-// document returns the object of one document.
-func (a args) document(keys []key, file string, line int) []object {
-	var kind, version key
-	ambiguous := false
-	for _, k := range keys {
+// manifest returns the objects of the documents of a text.
+func (a args) manifest(list []document, file string) (found []Use) {
+	for _, d := range list {
 		switch {
-		case k.name == "kind":
-			ambiguous = ambiguous || kind.line > 0
-			kind = k
-		case k.name == "apiVersion":
-			ambiguous = ambiguous || version.line > 0
-			version = k
+		case len(d.kinds) > 0 || d.line == 0:
+		case a.has("kind"):
+			found = append(found, a.named()...)
+		default:
+			a.s.Gap(content.Frame{File: file}, d.line, "this document has no literal kind")
+		}
+		if len(d.versions) == 0 {
+			d.versions = []*yaml.Node{nil}
+		}
+		for _, kind := range d.kinds {
+			for _, version := range d.versions {
+				found = append(found, a.object(kind, version, Place{file, kind.Line})...)
+			}
 		}
 	}
-	if kind.line == 0 && a.has("kind") {
-		return a.named()
-	}
-	if ambiguous || kind.value == "" || strings.HasSuffix(kind.value, "List") {
-		a.s.Gap(content.Frame{File: file}, line, "this document has no literal kind, or more than one")
-		return nil
-	}
-	return a.objectOf(scalar(kind), scalar(version), object{place: Place{file, kind.line}, named: true})
-}
-
-// scalar returns the node of a key's value; nil if there is no value.
-func scalar(k key) *yaml.Node {
-	if k.value == "" {
-		return nil
-	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: k.value, Line: k.line}
+	return found
 }

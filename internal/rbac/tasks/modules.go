@@ -1,8 +1,6 @@
 package tasks
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,19 +17,18 @@ type request struct {
 	verbs                         string
 }
 
-// modules returns the requests of those modules of kubernetes.core and
-// operator_sdk.util whose requests depend on no arguments but kind and
-// api_version. Modules that send none have an empty list.
+// modules returns the requests of those modules whose requests depend on no arguments but kind and api_version; of those of
+// rolewright.operator, what the operator sends: requests for the object of the run are permitted anyway. Modules that
+// send none have an empty list.
 func modules() map[string][]request {
 	pod := request{"v1", "Pod", "", "get"}
 	// A command in a container is a GET that becomes a WebSocket. For it, newer
 	// API servers require create as well.
 	exec := request{"v1", "Pod", "exec", "create get"}
-	secrets := []request{{"v1", "Secret", "", "get list create update delete"}}
 	return map[string][]request{
 		"k8s_exec":       {pod, exec},
 		"k8s_cp":         {pod, exec},
-		"k8s_log":        {{"v1", "Pod", "log", "get"}, {"v1", "Pod", "", "get list"}},
+		"k8s_log":        {{verbs: "get"}, {"v1", "Pod", "log", "get"}, {"v1", "Pod", "", "get list"}},
 		"k8s_drain":      {{"v1", "Node", "", "get patch"}, {"v1", "Pod", "", "get list"}, {"v1", "Pod", "eviction", "create"}},
 		"k8s_taint":      {{"v1", "Node", "", "get patch"}},
 		"k8s_json_patch": {{verbs: "get patch"}},
@@ -40,21 +37,16 @@ func modules() map[string][]request {
 		},
 		"k8s_status": {{verbs: "get"}, {subresource: "status", verbs: "patch"}},
 		"k8s_event":  {{"v1", "Event", "", "get create patch"}},
-		"helm":       secrets,
+		"helm":       {{"v1", "Secret", "", "get list create update delete"}},
 		"helm_info":  {{"v1", "Secret", "", "get list"}},
 
 		"k8s_cluster_info": {}, "requeue_after": {}, "osdk_metric": {},
 		"helm_registry_auth": {}, "kubeconfig": {}, "helm_template": {}, "helm_pull": {}, "helm_repository": {}, "helm_plugin": {}, "helm_plugin_info": {},
-	}
-}
 
-// operatorModules returns the requests that the operator sends for the modules of
-// rolewright.operator. Requests for the object of the run are permitted anyway.
-func operatorModules() map[string][]request {
-	return map[string][]request{
-		"status": {}, "requeue_after": {}, "metric": {}, "trigger_info": {},
-		"event":    {{"events.k8s.io/v1", "Event", "", "create"}},
-		"wait_for": {{verbs: "get"}},
+		"rolewright.operator.event":    {{"events.k8s.io/v1", "Event", "", "create"}},
+		"rolewright.operator.wait_for": {{verbs: "get"}},
+		"rolewright.operator.status":   {}, "rolewright.operator.requeue_after": {},
+		"rolewright.operator.metric": {}, "rolewright.operator.trigger_info": {},
 	}
 }
 
@@ -66,51 +58,31 @@ type args struct {
 	line int
 }
 
+// These match the modules of kubernetes.core, the collections whose modules send requests to the API server, and those whose
+// modules send none.
+var (
+	ofKubernetesCore = regexp.MustCompile(`^((kubernetes\.core|community\.kubernetes)\..+|(k8s|helm)(_\w+)?)$`)
+	ofKubernetes     = regexp.MustCompile(`^(kubernetes\.core|community\.(kubernetes|okd)|redhat\.openshift|operator_sdk\.util)\.`)
+	quiet            = regexp.MustCompile(`^(ansible\.(posix|utils)|community\.(general|crypto))\.`)
+)
+
 // module reads a task of a module.
 func (s *scanner) module(name string, a args) {
-	if s.local(name, a.f) {
-		s.Gap(a.f, a.line, "the requests of library/%s.py", name)
-		return
-	}
-	short := name
-	for _, prefix := range []string{"ansible.builtin.", "ansible.legacy."} {
-		short = strings.TrimPrefix(short, prefix)
-	}
-	ofKubernetes := false
-	for _, prefix := range []string{"kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util."} {
-		if rest, ok := strings.CutPrefix(short, prefix); ok {
-			short, ofKubernetes = rest, true
-		}
-	}
+	short := ofKubernetes.ReplaceAllString(name, "")
 	requests, known := modules()[short]
-	if own, ok := strings.CutPrefix(name, "rolewright.operator."); ok {
-		if requests, known = operatorModules()[own]; known && len(requests) == 0 {
-			return
-		}
-	}
 	switch {
+	case content.FindFile(name+".py", a.f.Searched("library")...) != "":
+		s.Gap(a.f, a.line, "the requests of library/%s.py", name)
+	case known && len(requests) == 0:
 	case known || slices.Contains([]string{"k8s", "k8s_info", "k8s_facts", "k8s_scale", "k8s_service"}, short):
 		a.kubernetes(name, short, requests)
-	case slices.Contains([]string{"raw", "script"}, short):
-		s.Gap(a.f, a.line, "the commands of %s", short)
-	case slices.Contains([]string{"command", "shell", "expect", "uri", "get_url"}, short):
-		a.commands(short)
-	case ofKubernetes || strings.Contains(short, ".") && !quiet.MatchString(short):
+	case slices.Contains([]string{"raw", "script"}, name):
+		s.Gap(a.f, a.line, "the commands of %s", name)
+	case slices.Contains([]string{"command", "shell", "expect", "uri", "get_url"}, name):
+		a.commands(name)
+	case strings.Contains(name, ".") && !quiet.MatchString(name):
 		s.Gap(a.f, a.line, "the requests of the module %s", name)
 	}
-}
-
-// quiet matches collections whose modules send no requests to the API server.
-var quiet = regexp.MustCompile(`^(ansible\.(posix|utils)|community\.(general|crypto))\.`)
-
-// local reports whether a module is part of the role or playbook.
-func (s *scanner) local(name string, f content.Frame) bool {
-	for _, dir := range []string{filepath.Dir(f.File), f.RoleDir} {
-		if _, err := os.Stat(filepath.Join(dir, "library", name+".py")); err == nil && dir != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // client matches programs and addresses through which commands reach the API server.
@@ -124,10 +96,10 @@ func (a args) commands(module string) {
 		a.s.Gap(a.f, a.line, "the arguments of %s are an expression", module)
 		return
 	}
-	var found []string
-	scalars(a.node, func(n *yaml.Node) { found = append(found, client.FindString(n.Value)) })
-	if i := slices.IndexFunc(found, func(s string) bool { return s != "" }); i >= 0 {
-		a.s.Gap(a.f, a.line, "a %s that uses %s", module, found[i])
+	var texts []string
+	scalars(a.node, func(n *yaml.Node) { texts = append(texts, n.Value) })
+	if found := client.FindString(strings.Join(texts, "\n")); found != "" {
+		a.s.Gap(a.f, a.line, "a %s that uses %s", module, found)
 	}
 }
 
@@ -143,11 +115,12 @@ func (a args) kubernetes(name, short string, requests []request) {
 			return
 		}
 	}
+	here := Place{a.f.File, a.line}
 	switch short {
 	case "k8s":
 		a.k8s(a.objects())
 	case "k8s_service":
-		a.k8s([]object{{place: Place{a.f.File, a.line}, apiVersion: "v1", kind: "Service", named: true}})
+		a.k8s([]Use{{Place: here, APIVersion: "v1", Kind: "Service"}})
 	case "k8s_info", "k8s_facts":
 		verbs := "get"
 		if a.mayLack("name") {
@@ -160,62 +133,53 @@ func (a args) kubernetes(name, short string, requests []request) {
 	case "k8s_scale":
 		a.use(a.objects(), "", "get list patch", false)
 		a.use(a.objects(), "scale", "patch", false)
-	case "k8s_log":
-		if a.has("kind") { // else a Pod
-			a.use(a.named(), "", "get", false)
-		}
 	case "k8s_drain":
 		if o := (args{node: a.get("delete_options")}); o.on("disable_eviction") || o.node != nil && o.node.Kind == yaml.ScalarNode {
 			requests = append(requests, request{"v1", "Pod", "", "delete"})
 		}
+	case "k8s_status":
+		if a.on("force") {
+			requests = append(requests, request{subresource: "status", verbs: "update"})
+		}
+	case "helm":
+		a.s.Gap(a.f, a.line, "the objects of the Helm chart %s", content.Text(a.get("chart_ref", "chart_reference")))
 	}
 	for _, r := range requests {
-		objects := []object{{place: Place{a.f.File, a.line}, apiVersion: r.apiVersion, kind: r.kind}}
-		if r.kind == "" {
-			objects = a.named()
+		if r.kind != "" {
+			a.use([]Use{{Place: here, APIVersion: r.apiVersion, Kind: r.kind}}, r.subresource, r.verbs, false)
+		} else if a.has("kind") || short != "k8s_log" { // without a kind, k8s_log reads a Pod
+			a.use(a.named(), r.subresource, r.verbs, false)
 		}
-		a.use(objects, r.subresource, r.verbs, false)
-	}
-	switch {
-	case short == "k8s_status" && a.on("force"):
-		a.use(a.named(), "status", "update", false)
-	case short == "helm":
-		a.s.Gap(a.f, a.line, "the objects of the Helm chart %s", content.Text(a.get("chart_ref", "chart_reference")))
 	}
 }
 
 // k8s records the requests of the module k8s for some objects.
-func (a args) k8s(objects []object) {
-	unnamed := a.mayLack("name")
-	for _, o := range objects {
-		one := []object{o}
-		if a.may("state", "absent") {
-			verbs := "delete get"
-			if unnamed && !o.named {
-				verbs = "delete list" // lists, and deletes one after the other
-			}
-			a.use(one, "", verbs, false)
+func (a args) k8s(objects []Use) {
+	if a.may("state", "absent") {
+		verbs := "delete get"
+		if a.mayLack("name") && !a.has("resource_definition", "definition", "inline", "template", "src") || a.has("label_selectors", "delete_all") {
+			verbs = "delete list" // lists, and deletes one after the other
 		}
-		if a.may("state", "patched") {
-			a.use(one, "", "get patch", false)
-		}
-		if a.has("state") && !a.may("state", "present") {
-			continue
-		}
-		verbs := "get create patch"
-		if a.on("force") && !a.on("apply") {
-			verbs = "get create update"
-		}
-		a.use(one, "", verbs, true)
+		a.use(objects, "", verbs, false)
 	}
+	if a.may("state", "patched") {
+		a.use(objects, "", "get patch", false)
+	}
+	if a.has("state") && !a.may("state", "present") {
+		return
+	}
+	verbs := "get create patch"
+	if a.on("force") && !a.on("apply") {
+		verbs = "get create update"
+	}
+	a.use(objects, "", verbs, true)
 }
 
 // use records requests for objects.
-func (a args) use(objects []object, subresource, verbs string, makes bool) {
-	for _, o := range objects {
-		a.s.report.Uses = append(a.s.report.Uses, Use{
-			Place: o.place, APIVersion: o.apiVersion, Kind: o.kind, Subresource: subresource, Verbs: strings.Fields(verbs), Makes: makes,
-		})
+func (a args) use(objects []Use, subresource, verbs string, makes bool) {
+	for _, u := range objects {
+		u.Subresource, u.Verbs, u.Makes = subresource, strings.Fields(verbs), makes
+		a.s.report.Uses = append(a.s.report.Uses, u)
 	}
 }
 
@@ -247,45 +211,40 @@ func (a args) mayLack(name string) bool {
 }
 
 // named returns the object whose kind the arguments kind and api_version name.
-func (a args) named() []object {
-	return a.objectOf(a.get("kind"), a.get("api_version", "api", "version"), object{place: Place{a.f.File, a.line}})
+func (a args) named() []Use {
+	return a.object(a.get("kind"), a.get("api_version", "api", "version"), Place{a.f.File, a.line})
 }
 
-// objectOf sets the kind and version of an object if they are literal. Otherwise it
+// object returns the object of a kind and version if they are literal. Otherwise it
 // reports a gap.
-func (a args) objectOf(kind, apiVersion *yaml.Node, o object) []object {
-	at := content.Frame{File: o.place.File}
+func (a args) object(kind, apiVersion *yaml.Node, at Place) []Use {
+	u := Use{Place: at, APIVersion: "v1"}
 	var ok bool
-	if o.kind, ok = content.Literal(kind); !ok {
-		a.s.Gap(at, o.place.Line, "the kind is not literal: %s", content.Text(kind))
+	if u.Kind, ok = content.Literal(kind); !ok || u.Kind == "" {
+		a.s.Gap(content.Frame{File: at.File}, at.Line, "the kind is not literal: %s", content.Text(kind))
 		return nil
 	}
-	o.apiVersion = "v1"
 	if apiVersion != nil {
-		if o.apiVersion, ok = content.Literal(apiVersion); !ok {
-			a.s.Gap(at, o.place.Line, "the API version of %s is not literal: %s", o.kind, content.Text(apiVersion))
+		if u.APIVersion, ok = content.Literal(apiVersion); !ok {
+			a.s.Gap(content.Frame{File: at.File}, at.Line, "the API version of %s is not literal: %s", u.Kind, content.Text(apiVersion))
 			return nil
 		}
 	}
-	return []object{o}
+	return []Use{u}
 }
 
-// arguments returns the arguments of a module and of the keyword args as one mapping; nil
-// if they are not literal.
+// arguments returns a mapping with the arguments of a module and of the keyword args, and the text of a command; nil if
+// they are not literal.
 func arguments(value, extra *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode}
 	for _, from := range []*yaml.Node{value, extra} {
-		switch {
-		case from == nil || from.Tag == "!!null":
-		case from.Kind == yaml.MappingNode:
-			content.Each(from, func(key, value *yaml.Node) { merged.Content = append(merged.Content, key, value) })
-		default:
-			words, ok := content.Literal(from)
-			if !ok || strings.Contains(words, "=") {
-				return nil // key=value is not read
-			}
-			merged.Content = append(merged.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "_raw_params"}, from)
+		if from == nil || from.Tag == "!!null" {
+			continue
 		}
+		if text, ok := content.Literal(from); from.Kind != yaml.MappingNode && (!ok || strings.Contains(text, "=")) {
+			return nil // key=value is not read
+		}
+		merged.Content = append(merged.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!merge", Value: "<<"}, from)
 	}
 	return merged
 }

@@ -58,6 +58,8 @@ type Report struct {
 	Uses    []Use
 	Directs []Direct
 	Gaps    []Gap
+	// KubernetesCore is true if a task names a module of kubernetes.core, by its full or its short name.
+	KubernetesCore bool
 }
 
 // Scan reads a role or playbook and everything that it includes by a literal name. The
@@ -110,6 +112,7 @@ func (s *scanner) settings(f content.Frame, node *yaml.Node) {
 // Task implements content.Visitor. If the task has a directive, the content that it includes is not read.
 func (s *scanner) Task(t content.Task) bool {
 	s.settings(t.Frame, t.Node)
+	s.report.KubernetesCore = s.report.KubernetesCore || ofKubernetesCore.MatchString(t.Module)
 	if s.directives(t.Frame, t.Node) {
 		return false
 	}
@@ -133,15 +136,44 @@ var lookup = regexp.MustCompile(`\b(?:lookup|query|q)\(\s*['"](?:[\w.]+\.)?k8s['
 // The core group is written as core.
 var directive = regexp.MustCompile(`(?m)^(?:#+|//)\s*rolewright:rbac\b[ \t]*(.*?)[ \t]*$`)
 
-// directives reads the comments above and inside a task. They replace the scan of
-// the task.
+// directives reads the comments above and inside a task or block, but not those of the tasks in a block. They replace
+// the scan of the task.
 func (s *scanner) directives(f content.Frame, node *yaml.Node) (known bool) {
+	nodes := []*yaml.Node{node}
+	for key, value := range content.Pairs(node) {
+		nodes = append(nodes, key)
+		if !slices.Contains([]string{"block", "rescue", "always"}, key.Value) {
+			nodes = append(nodes, value)
+		}
+	}
 	var comments strings.Builder
-	collectComments(node, &comments)
-	directs, known, err := directives(comments.String(), Place{f.File, node.Line})
-	s.report.Directs = append(s.report.Directs, directs...)
-	if err != nil {
-		s.errs = append(s.errs, err)
+	for _, n := range nodes {
+		fmt.Fprintf(&comments, "%s\n%s\n%s\n", n.HeadComment, n.LineComment, n.FootComment)
+	}
+	return s.listed(comments.String(), Place{f.File, node.Line})
+}
+
+// listed adds the requests that comments list.
+func (s *scanner) listed(comments string, at Place) (known bool) {
+	for _, m := range directive.FindAllStringSubmatch(comments, -1) {
+		known = true
+		fields := strings.Fields(m[1])
+		if len(fields) == 1 && fields[0] == "none" {
+			continue
+		}
+		if len(fields) != 3 {
+			s.errs = append(s.errs, fmt.Errorf("%s: the comment %q: write \"rolewright:rbac GROUP RESOURCE VERBS\", such as "+
+				"\"rolewright:rbac apps deployments/scale get,patch\" (the core group is called core), or \"rolewright:rbac none\"",
+				at, m[0]))
+			continue
+		}
+		group := fields[0]
+		if group == "core" {
+			group = ""
+		}
+		for resource := range strings.SplitSeq(fields[1], ",") {
+			s.report.Directs = append(s.report.Directs, Direct{at, group, resource, strings.Split(fields[2], ",")})
+		}
 	}
 	return known
 }
@@ -154,51 +186,11 @@ func OfProgram(file string) (directs []Direct, known bool, err error) {
 		return nil, false, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxProgram))
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20)) // a larger program is not a script
 	if err != nil {
 		return nil, false, err
 	}
-	return directives(string(text), Place{File: file})
-}
-
-// maxProgram is how many bytes of a program are searched for comments; a larger one is not a script.
-const maxProgram = 1 << 20
-
-// directives returns the requests that comments list.
-func directives(comments string, at Place) (directs []Direct, known bool, err error) {
-	for _, m := range directive.FindAllStringSubmatch(comments, -1) {
-		known = true
-		fields := strings.Fields(m[1])
-		if len(fields) == 1 && fields[0] == "none" {
-			continue
-		}
-		if len(fields) != 3 {
-			err = errors.Join(err, fmt.Errorf("%s: the comment %q: write \"rolewright:rbac GROUP RESOURCE VERBS\", such as "+
-				"\"rolewright:rbac apps deployments/scale get,patch\" (the core group is called core), or \"rolewright:rbac none\"",
-				at, m[0]))
-			continue
-		}
-		group := fields[0]
-		if group == "core" {
-			group = ""
-		}
-		for resource := range strings.SplitSeq(fields[1], ",") {
-			directs = append(directs, Direct{at, group, resource, strings.Split(fields[2], ",")})
-		}
-	}
-	return directs, known, err
-}
-
-// collectComments collects the comments of a task or block, but not of the tasks inside it.
-func collectComments(n *yaml.Node, into *strings.Builder) {
-	add := func(n *yaml.Node) {
-		fmt.Fprintf(into, "%s\n%s\n%s\n", n.HeadComment, n.LineComment, n.FootComment)
-	}
-	add(n)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		add(n.Content[i])
-		if !slices.Contains([]string{"block", "rescue", "always"}, n.Content[i].Value) {
-			add(n.Content[i+1])
-		}
-	}
+	s := &scanner{}
+	known = s.listed(string(text), Place{File: file})
+	return s.report.Directs, known, errors.Join(s.errs...)
 }

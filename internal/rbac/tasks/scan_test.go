@@ -155,17 +155,20 @@ func scanCases() map[string]scanCase {
 - k8s: {template: "{{ item }}"}
 - k8s: {template: gone.j2}
 - k8s: {template: {path: choice.j2}}
+- k8s: {template: [printed.j2]}
 `,
 			files: map[string]string{
-				"roles/main/templates/two.j2":    "# A comment: {{ x }}\n---\n{# kind: None #}\napiVersion: v1\nkind: Secret # a comment\nx:\n  kind: {{ y }}\n---\napiVersion: \"batch/v1\"\nkind: Job\n",
-				"roles/main/files/one.yml":       "apiVersion: v1\nkind: Service\n",
-				"roles/main/templates/choice.j2": "apiVersion: v1\n{% if a %}\nkind: A\n{% else %}\nkind: B\n{% endif %}\n",
+				"roles/main/templates/two.j2":     "# A comment: {{ x }}\n---\n{# kind: None #}\napiVersion: v1\nkind: Secret # a comment\nx:\n  kind: {{ y }}\n---\napiVersion: \"batch/v1\"\nkind: Job\n",
+				"roles/main/files/one.yml":        "apiVersion: v1\nkind: Service\n",
+				"roles/main/templates/printed.j2": "# {{ ansible_managed }}\n{{ x }}\n{{ objects | to_nice_yaml }}\n",
+				"roles/main/templates/choice.j2":  "apiVersion: v1\n{% if a %}\nkind: A\n{% else %}\nkind: B\n{% endif %}\n",
 			},
 			want: []string{
 				"templates/two.j2:5 v1 Secret create,get,patch +", "templates/two.j2:10 batch/v1 Job create,get,patch +", "files/one.yml:2 v1 Service delete,get",
 				"templates/two.j2:5 v1 Secret create,get,patch +", "templates/two.j2:10 batch/v1 Job create,get,patch +",
+				"templates/choice.j2:3 v1 A create,get,patch +", "templates/choice.j2:5 v1 B create,get,patch +",
 				"? " + at + "4 the file is named by an expression: {{ item }}", "? " + at + "5 the file gone.j2 does not exist",
-				"? templates/choice.j2:1 this document has no literal kind, or more than one",
+				"? templates/printed.j2:3 this document has no literal kind",
 			},
 		},
 		"modules": {
