@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
@@ -137,7 +138,8 @@ func TestReport_OfARunThatFailsWhileTheOperatorEnds(t *testing.T) {
 	var o *operator
 	leading := through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
-			settle()
+			o.set.active.Wait()
+			time.Sleep(100 * time.Millisecond)                                // for the manager to do what it should not do
 			if strings.Contains(o.log(), "Stopping and waiting for caches") { // what needs leadership has ended
 				return refusal(req, http.StatusServiceUnavailable), nil
 			}
