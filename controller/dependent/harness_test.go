@@ -419,3 +419,10 @@ func (wi *wire) awaitRefusal(t *testing.T) {
 		return nil
 	})
 }
+
+// Owned is owned with the lock.
+func (k *Kind) Owned(name types.NamespacedName) []schema.GroupVersionResource {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	return k.owned(name)
+}

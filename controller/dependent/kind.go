@@ -110,16 +110,10 @@ func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Session {
 	return &Session{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
 }
 
-// Owned returns, sorted, the resources of which an owner owns objects. While a watch
+// owned returns, sorted, the resources of which an owner owns objects. While a watch
 // does not work yet, recorded resources and those that runs wrote count as owned. The
 // owner is identified by its name, so the result includes what an earlier object with
-// the name has left.
-func (k *Kind) Owned(name types.NamespacedName) []schema.GroupVersionResource {
-	k.registry.mu.Lock()
-	defer k.registry.mu.Unlock()
-	return k.owned(name)
-}
-
+// the name has left. The caller must hold the lock.
 func (k *Kind) owned(name types.NamespacedName) []schema.GroupVersionResource {
 	var resources []schema.GroupVersionResource
 	for _, f := range k.registry.feeds {

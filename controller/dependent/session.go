@@ -121,7 +121,7 @@ func (r *Session) Deleted(c proxy.Child) {
 func (r *Session) over() bool { return r.ended || r.kind.closed }
 
 // End must be called when the run and all its requests have ended. It judges what
-// others did meanwhile, and returns the same as [Kind.Owned]. Further calls only
+// others did meanwhile, and returns the same as [Kind.owned]. Further calls only
 // return that.
 func (r *Session) End() []schema.GroupVersionResource {
 	registry := r.kind.registry
