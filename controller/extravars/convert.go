@@ -60,7 +60,7 @@ func (c *converter) convertMap(in map[string]any, dropEmpty bool) map[string]any
 		key := c.keys[i]
 		switch name := c.name(key); {
 		case dropEmpty && name == "":
-			c.notices.add(EmptyKey, key, "", "the key %q of %s is empty, and was dropped", key, c.where())
+			c.notices.add(EmptyKey, "the key %q of %s is empty, and was dropped", key, c.where())
 		case name == key:
 			out[name] = c.child(key, in[key])
 		default:
@@ -71,7 +71,7 @@ func (c *converter) convertMap(in map[string]any, dropEmpty bool) map[string]any
 	for _, key := range renamed {
 		name := c.name(key)
 		if _, taken := out[name]; taken {
-			c.notices.add(KeyCollision, key, name, "the key %q of %s was dropped, since another key also becomes %q", key, c.where(), name)
+			c.notices.add(KeyCollision, "the key %q of %s was dropped, since another key also becomes %q", key, c.where(), name)
 			continue
 		}
 		out[name] = c.child(key, in[key])
@@ -109,7 +109,7 @@ func (c *converter) text(s string) string {
 	}
 	if !c.notices.controls {
 		c.notices.controls = true
-		c.notices.add(ControlCharacters, c.where(), "", "control characters in %s, and maybe elsewhere, were replaced by U+FFFD", c.where())
+		c.notices.add(ControlCharacters, "control characters in %s, and maybe elsewhere, were replaced by U+FFFD", c.where())
 	}
 	return strings.Map(func(r rune) rune {
 		if isControl(r) {

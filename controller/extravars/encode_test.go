@@ -58,7 +58,7 @@ func TestBuild_MarkersOfTheObjectForceYAML(t *testing.T) {
 			t.Errorf("content lacks %s:\n%s", want, got)
 		}
 	}
-	want := []Notice{{Kind: MarkerEncoded, Key: "{{ k }}", Detail: notices[0].Detail}}
+	want := []Notice{{Kind: MarkerEncoded, Detail: notices[0].Detail}}
 	must.Be(t, "notices", want, notices)
 }
 

@@ -59,7 +59,7 @@ func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	own := ownVars(object, opts, notices)
 	for _, name := range sortedKeys(own) {
 		if _, taken := spec[name]; taken {
-			notices.add(KeyCollision, name, name, "%q of the spec is not a variable, since Rolewright sets it itself", name)
+			notices.add(KeyCollision, "%q of the spec is not a variable, since Rolewright sets it itself", name)
 		}
 	}
 	lay(vars, own, sources, "Rolewright itself", notices)
@@ -76,7 +76,7 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		if spec != nil {
 			detail = "the spec of the object is not a map, and gives no variables"
 		}
-		notices.add(SpecNotMap, "spec", "", detail)
+		notices.add(SpecNotMap, detail)
 		return map[string]any{}
 	}
 	c := newConverter(opts, notices)
@@ -92,11 +92,11 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		case !set:
 		case Reserved(name) && !opts.AllowReserved:
 			delete(vars, name)
-			notices.add(ReservedVariable, key, name, "%q of the spec is not a variable, since Ansible reserves the name %q; it is only in %s_spec",
+			notices.add(ReservedVariable, "%q of the spec is not a variable, since Ansible reserves the name %q; it is only in %s_spec",
 				key, name, ObjectVariable(opts.Group, opts.Kind))
 		case strings.ContainsAny(name, expressiveChars) && opts.MarkUnsafe:
 			delete(vars, name)
-			notices.add(ExpressionName, key, name, "%q of the spec is not a variable, since Ansible could evaluate the name; it is only in %s_spec",
+			notices.add(ExpressionName, "%q of the spec is not a variable, since Ansible could evaluate the name; it is only in %s_spec",
 				key, ObjectVariable(opts.Group, opts.Kind))
 		}
 	}
@@ -156,7 +156,7 @@ func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
 	// Other keys that force YAML are ordinary, such as *.example.com.
 	if strings.HasPrefix(marker, markerPrefix) || strings.Contains(marker, "{") {
 		tail := &noticeList{}
-		tail.add(MarkerEncoded, marker, "", "Ansible would read the key %q as one of its markers or as a template; all variables are written as YAML", marker)
+		tail.add(MarkerEncoded, "Ansible would read the key %q as one of its markers or as a template; all variables are written as YAML", marker)
 		notices = append(notices, tail.list()...)
 	}
 	return content, notices, nil

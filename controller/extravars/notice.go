@@ -37,11 +37,9 @@ const (
 )
 
 // Notice tells about a part of an object that did not become variables unchanged.
-// Its texts are valid UTF-8 without control characters, and of limited length.
+// Its text is valid UTF-8 without control characters, and of limited length.
 type Notice struct {
 	Kind NoticeKind
-	// Key is the key in the object; Name is what it became.
-	Key, Name string
 	// Detail says in words what happened, where and why.
 	Detail string
 }
@@ -61,7 +59,7 @@ type noticeList struct {
 }
 
 // add adds a notice. args are texts from the object for the verbs in format.
-func (l *noticeList) add(kind NoticeKind, key, name, format string, args ...string) {
+func (l *noticeList) add(kind NoticeKind, format string, args ...string) {
 	if len(l.kept) == maxNotices {
 		l.omitted++
 		return
@@ -70,7 +68,7 @@ func (l *noticeList) add(kind NoticeKind, key, name, format string, args ...stri
 	for i, arg := range args {
 		texts[i] = bounded(arg)
 	}
-	l.kept = append(l.kept, Notice{Kind: kind, Key: bounded(key), Name: bounded(name), Detail: fmt.Sprintf(format, texts...)})
+	l.kept = append(l.kept, Notice{Kind: kind, Detail: fmt.Sprintf(format, texts...)})
 }
 
 func (l *noticeList) list() []Notice {

@@ -32,16 +32,16 @@ func sourceVars(opts Options, notices *noticeList) map[string]any {
 			_, taken := vars[name]
 			switch {
 			case !variableName.MatchString(name):
-				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since %q is not a valid variable name", key, source.Name, name)
+				notices.add(SourceKey, "the key %q of %s is not a variable, since %q is not a valid variable name", key, source.Name, name)
 				continue
 			case Reserved(name):
-				notices.add(ReservedVariable, key, name, "the key %q of %s is not a variable, since Ansible reserves the name %q", key, source.Name, name)
+				notices.add(ReservedVariable, "the key %q of %s is not a variable, since Ansible reserves the name %q", key, source.Name, name)
 				continue
 			case !utf8.ValidString(value):
-				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since its value is not UTF-8 text", key, source.Name)
+				notices.add(SourceKey, "the key %q of %s is not a variable, since its value is not UTF-8 text", key, source.Name)
 				continue
 			case taken:
-				notices.add(KeyCollision, key, name, "the variable %q of an earlier varsFrom is replaced by that of %s", name, source.Name)
+				notices.add(KeyCollision, "the variable %q of an earlier varsFrom is replaced by that of %s", name, source.Name)
 			}
 			vars[name] = Unsafe(c.text(value))
 		}
@@ -54,7 +54,7 @@ func sourceVars(opts Options, notices *noticeList) map[string]any {
 func lay(over, vars map[string]any, sources map[string]any, where string, notices *noticeList) {
 	for _, name := range sortedKeys(vars) {
 		if _, replaced := sources[name]; replaced {
-			notices.add(KeyCollision, name, name, "the variable %q of varsFrom is replaced by that of %s", name, where)
+			notices.add(KeyCollision, "the variable %q of varsFrom is replaced by that of %s", name, where)
 		}
 		over[name] = vars[name]
 	}
