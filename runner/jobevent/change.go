@@ -13,7 +13,6 @@ import (
 // Its text is plain: see [Failure].
 type Change struct {
 	Task Task
-	Host string
 	// Diff shows the change, in the lines of a unified diff; empty if the result has no
 	// diff, or none that may be shown. All diffs of a summary together have at most 2 KiB;
 	// if that is not enough, the last one ends in "…".
@@ -41,7 +40,7 @@ func (s *Summary) noteChange(d Data) {
 	if len(s.Changes) == maxChanges {
 		return
 	}
-	c := Change{Task: s.task(d), Host: line(d.Host, maxName)}
+	c := Change{Task: s.task(d)}
 	c.Withheld = bytes.Contains(d.Res, []byte(`"censored"`)) || secretWord.Match(d.Res) || secretWord.MatchString(d.TaskArgs)
 	used := 0
 	for _, before := range s.Changes {

@@ -42,7 +42,7 @@ func TestSummary_Changes(t *testing.T) {
 	} {
 		var s Summary
 		s.observeOK(Data{Task: "t", TaskPath: "/r/main.yml:3", Host: "h", TaskArgs: c.args, Res: json.RawMessage(c.res)})
-		c.want.Task, c.want.Host = Task{Name: "t", Path: "/r/main.yml:3"}, "h"
+		c.want.Task = Task{Name: "t", Path: "/r/main.yml:3"}
 		must.Be(t, name, []Change{c.want}, s.Changes)
 	}
 }
