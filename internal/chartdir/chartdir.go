@@ -82,7 +82,7 @@ func of(files []File) (*Chart, error) {
 	}
 	var about struct {
 		Name, Description, Type string
-		Dependencies            []struct{ Name, Repository string }
+		Dependencies            []struct{ Name string }
 	}
 	if err := yaml.Unmarshal(data, &about); err != nil {
 		return nil, fmt.Errorf("read Chart.yaml: %w", err)

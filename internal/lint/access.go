@@ -21,7 +21,6 @@ func Permissions(path string, needs []rbacv1.PolicyRule) ([]Finding, error) {
 	var granted []rbacv1.PolicyRule
 	err := eachDocument(path, func(root *yaml.Node) error {
 		var role struct {
-			Kind  string
 			Rules []struct {
 				APIGroups     []string `yaml:"apiGroups"`
 				Resources     []string
