@@ -36,7 +36,8 @@ func TestLeaderElection_UsesAllThatItsRoleGrantsAndNoMore(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(user)
 	me := must.Get(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	p := startRun(t, []string{"KUBECONFIG=" + testenv.Kubeconfig(t, user)}, "--watches-file="+project(t, gvk), "--executor=runner",
-		"--leader-elect", "--leader-election-id=it", "--leader-election-namespace="+ns)
+		"--leader-elect", "--leader-election-id=it", "--leader-election-namespace="+ns,
+		"--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=30m") // which no test machine misses
 	asked := func() (verbs []string) {
 		name := me.Status.UserInfo.Username
 		for _, e := range testenv.AuditEvents(t, name, func(e testenv.AuditEvent) bool { return e.User.Username == name }) {

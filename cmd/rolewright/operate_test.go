@@ -238,7 +238,7 @@ func TestRun_LeaderHandsOverAtItsEnd(t *testing.T) {
 	// A Lease of an hour: only one that is released can change hands here.
 	args := []string{
 		"--watches-file=" + watchesFor(t, cfg), "--leader-elect", "--leader-election-id=op",
-		"--leader-election-namespace=" + namespace, "--leader-elect-lease-duration=1h",
+		"--leader-election-namespace=" + namespace, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=30m",
 	}
 	env := []string{kubeconfigEnv(t, cfg)}
 	first := startRun(t, env, args...)

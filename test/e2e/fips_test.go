@@ -111,8 +111,8 @@ func TestFIPS_OnlyApprovedAlgorithms(t *testing.T) {
 `)
 			s.watch(k, "role: main", "finalizer: {name: rolewright.test/fips, role: main}")
 			s.env = append(s.env, "GODEBUG=fips140=only")
-			o := s.start("--executor="+executor, "--metrics-secure", "--leader-elect", "--leader-election-id=fips",
-				"--leader-election-namespace="+s.namespace)
+			o := s.start(append(longLease(), "--executor="+executor, "--metrics-secure", "--leader-elect", "--leader-election-id=fips",
+				"--leader-election-namespace="+s.namespace)...)
 			k.create("it", nil)
 			k.awaitReady("it")
 			k.delete("it")

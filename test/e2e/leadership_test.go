@@ -84,9 +84,14 @@ func newReplicas(t *testing.T) *replicas {
 	s.env = append(s.env, "BEATS="+r.path)
 	s.role("beat", beatTasks)
 	s.watch(r.kind, "role: beat")
-	// With the defaults, 15, 10 and 2 s, a run that hears nothing of its operator ends long before another leads.
-	r.args = []string{"--leader-elect", "--leader-election-id=" + r.lease, "--leader-election-namespace=" + s.namespace}
+	r.args = append(steadyLease(), "--leader-elect", "--leader-election-id="+r.lease, "--leader-election-namespace="+s.namespace)
 	return r
+}
+
+// steadyLease are flags of an operator that leads on although the machine stands still for 20 s. As with the defaults, a run that
+// hears nothing of its operator ends long before another leads.
+func steadyLease() []string {
+	return []string{"--leader-elect-lease-duration=40s", "--leader-elect-renew-deadline=30s"}
 }
 
 // another starts a replica and returns at once; only one of them gets ready.

@@ -48,8 +48,8 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group, plain.gvk.Group}, Resources: all, Verbs: all},
 		rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all}))))
-	o := s.start("--leader-elect", "--leader-election-id=metrics", "--leader-election-namespace="+s.namespace,
-		"--retry-min=1s", "--retry-max=1s", "--watch-content")
+	o := s.start(append(longLease(), "--leader-elect", "--leader-election-id=metrics", "--leader-election-namespace="+s.namespace,
+		"--retry-min=1s", "--retry-max=1s", "--watch-content")...)
 	ended := func(ctx context.Context, labels ...string) int {
 		n, err := o.metric(ctx, "rolewright_runs_total", labels...)
 		if err != nil {

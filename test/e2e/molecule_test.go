@@ -112,7 +112,7 @@ func besidePod(t *testing.T, cfg *rest.Config, namespace, image, project string)
 	o := s.launchWith(func(o *operator) {
 		own := slices.Clone(o.cmd.Args[2 : len(o.cmd.Args)-len(args)]) // addresses that are free here come last, and win
 		// In a Pod it is a file that names the namespace.
-		o.cmd.Args = append(o.cmd.Args, append(own, "--leader-election-namespace="+namespace)...)
+		o.cmd.Args = append(o.cmd.Args, append(append(own, longLease()...), "--leader-election-namespace="+namespace)...)
 	}, args...)
 	testenv.Eventually(t, "the operator to be ready", func(ctx context.Context) error {
 		status, body, err := fetch(ctx, o.health+"/readyz?verbose")

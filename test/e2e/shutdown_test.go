@@ -115,7 +115,7 @@ func TestLeadership_LostLeaseStopsRuns(t *testing.T) {
 	t.Parallel()
 	const lease = "operator"
 	s := newStage(t)
-	l := s.startLongRun("--leader-elect", "--leader-election-id="+lease, "--leader-election-namespace="+s.namespace)
+	l := s.startLongRun(append(steadyLease(), "--leader-elect", "--leader-election-id="+lease, "--leader-election-namespace="+s.namespace)...)
 	leases := kubernetes.NewForConfigOrDie(l.cfg).CoordinationV1().Leases(l.namespace)
 	usurp := func() error {
 		is, err := leases.Get(t.Context(), lease, metav1.GetOptions{})
