@@ -49,6 +49,7 @@ func (s *stage) startGoManager() *operator {
 func TestGoManager(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
+	uninstallAfter(t, "greetings.theatre.example.com", "tickets.theatre.example.com")
 	s := newStage(t)
 	s.temp()
 	for _, file := range must.Get(filepath.Glob(absolute(t, "examples", "go-manager", "config", "crd", "*.yaml")))(t) {
