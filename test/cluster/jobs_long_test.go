@@ -5,13 +5,13 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // TestJobs_LongFaults makes runs in Pods of an operator's own image, and has the cluster do to them what clusters do.
@@ -142,13 +142,20 @@ func drained(t *testing.T, p *potter) {
 func frozen(t *testing.T, p *potter) {
 	t.Helper()
 	run := p.brewing(t, "Tea", "sencha", 10)
-	signal := func(s string) {
-		if out, err := exec.Command("pkill", "-"+s, "-x", "kubelet").CombinedOutput(); err != nil {
-			t.Fatalf("send SIG%s to the kubelet: %v: %s", s, err, out)
+	signal := func(s syscall.Signal) {
+		found := 0
+		for pid, line := range must.Get(procs.Titled("kubelet"))(t) {
+			if program, _, _ := strings.Cut(line, " "); filepath.Base(program) == "kubelet" {
+				must.Do(t, syscall.Kill(pid, s))
+				found++
+			}
+		}
+		if found == 0 {
+			t.Fatal("there is no kubelet")
 		}
 	}
-	signal("STOP")
-	defer signal("CONT")
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
 	if last := p.after(t, "", "tea", "sencha").LastRun; last.ID != run || last.Result != "Succeeded" {
 		t.Errorf("the last run is %+v, want %s to be a success", last, run)
 	}
@@ -160,7 +167,7 @@ func frozen(t *testing.T, p *potter) {
 		return err
 	})
 	p.ask(t, "patch", "tea", "sencha", "--type=merge", `--patch={"spec": {"seconds": 1}}`)
-	signal("CONT")
+	signal(syscall.SIGCONT)
 	if last := p.after(t, run, "tea", "sencha").LastRun; last.Result != "Succeeded" {
 		t.Errorf("with its kubelet, the next run is %+v", last)
 	}

@@ -4,11 +4,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -44,8 +46,13 @@ func TestCluster_UpAndDown(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	server := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t).Host
-	pkill := process(t, "pkill", "-KILL", "-f", "kube-apiserver.*--secure-port="+server[strings.LastIndex(server, ":")+1:])
-	must.Do(t, pkill.Run())
+	found := must.Get(procs.Titled("--secure-port=" + server[strings.LastIndex(server, ":")+1:]))(t)
+	if len(found) != 1 {
+		t.Fatalf("the API server is one of %v", found)
+	}
+	for pid := range found {
+		must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
 	if said := s.tool(1, "cluster", "up", dir); !strings.Contains(said, "does not answer") {
 		t.Errorf("of a cluster whose API server was killed, up says\n%s", said)
 	}
