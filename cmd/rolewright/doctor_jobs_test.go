@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"strings"
@@ -31,10 +30,6 @@ func TestDoctor_LooksAtJobs(t *testing.T) {
 	is := must.Get(client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}))(t)
 	is.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 	must.Get(client.CoreV1().Namespaces().Update(t.Context(), is, metav1.UpdateOptions{}))(t)
-	testenv.Eventually(t, "the service account of Pods", func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
 	certificate, key, err := selfsigned.New(remote.ServerName)
 	must.Do(t, err)
 	must.Get(client.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{

@@ -18,7 +18,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Namespace makes a namespace of the test's own and returns its name. It is deleted when the test ends, without waiting.
+// Namespace makes a namespace of the test's own and returns its name, once what every namespace gets is in it: the service account
+// without which no Pod is admitted, and a ConfigMap. It is deleted when the test ends, without waiting.
 func Namespace(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	client := clientset(t, cfg)
@@ -30,6 +31,11 @@ func Namespace(t testing.TB, cfg *rest.Config) string {
 	t.Cleanup(func() {
 		// Tests delete namespaces themselves, or stop the server.
 		_ = client.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})
+	})
+	Eventually(t, "the service account and the ConfigMap of namespace "+namespace.Name, func(ctx context.Context) error {
+		_, noAccount := client.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{})
+		_, noMap := client.CoreV1().ConfigMaps(namespace.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return errors.Join(noAccount, noMap)
 	})
 	return namespace.Name
 }
