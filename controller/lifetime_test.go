@@ -58,15 +58,16 @@ func until(end <-chan struct{}) *fakeExecutor {
 
 func TestLifetime_LimitsNameTheTask(t *testing.T) {
 	t.Parallel()
+	// A shorter limit could be over before a busy machine has begun the task.
 	for name, tt := range map[string]struct {
 		edit       func(*watches.Watch)
 		annotation string
 		want       string
 	}{
-		"timeout of the watch":        {edit: func(w *watches.Watch) { w.Timeout = 300 * time.Millisecond }, want: "it has taken 300ms, its timeout"},
-		"idleTimeout of the watch":    {edit: func(w *watches.Watch) { w.IdleTimeout = 300 * time.Millisecond }, want: "no sign of life for 300ms, its idleTimeout"},
-		"timeout of the annotation":   {annotation: "timeout", want: "it has taken 1s, its timeout"},
-		"idle timeout of annotations": {annotation: "idle-timeout", want: "no sign of life for 1s, its idleTimeout"},
+		"timeout of the watch":        {edit: func(w *watches.Watch) { w.Timeout = 5 * time.Second }, want: "it has taken 5s, its timeout"},
+		"idleTimeout of the watch":    {edit: func(w *watches.Watch) { w.IdleTimeout = 5 * time.Second }, want: "no sign of life for 5s, its idleTimeout"},
+		"timeout of the annotation":   {annotation: "timeout", want: "it has taken 5s, its timeout"},
+		"idle timeout of annotations": {annotation: "idle-timeout", want: "no sign of life for 5s, its idleTimeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +80,7 @@ func TestLifetime_LimitsNameTheTask(t *testing.T) {
 			start(t, cfg, exec, Options{Watches: []watches.Watch{w}, RetryMin: time.Hour, RetryMax: time.Hour})
 			obj := object(gvk, ns, "one", map[string]any{})
 			if tt.annotation != "" {
-				obj.SetAnnotations(map[string]string{ownPrefix + tt.annotation: "1"})
+				obj.SetAnnotations(map[string]string{ownPrefix + tt.annotation: "5"})
 			}
 			create(t, c, obj)
 			is := awaitCondition(t, c, obj, status.Ready, "False")

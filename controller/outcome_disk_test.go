@@ -38,8 +38,11 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 			t.Parallel()
 			cfg, c, gvk, ns := installed(t)
 			opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{
-				watchOf(gvk, func(w *watches.Watch) { w.Timeout, w.MaxRunnerArtifacts = 500*time.Millisecond, 0 }),
+				watchOf(gvk, func(w *watches.Watch) { w.MaxRunnerArtifacts = 0 }),
 			}}
+			if tt.reason == status.ReasonTimedOut {
+				opts.Watches[0].Timeout = 5 * time.Second // which also a busy machine needs only a part of, to begin the run
+			}
 			var ended atomic.Bool
 			exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 				if err := os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700); err != nil {
