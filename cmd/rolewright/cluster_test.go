@@ -116,7 +116,7 @@ func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
 }
 
 // hasty does not make tests wait.
-func hasty() patience { return patience{tries: 3, timeout: 5 * time.Second, pause: time.Millisecond} }
+func hasty() patience { return patience{tries: 3, timeout: time.Minute, pause: time.Millisecond} }
 
 func TestWaitForServer_TriesAgainWhatMayPass(t *testing.T) {
 	tests := []struct {

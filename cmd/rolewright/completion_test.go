@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -105,9 +106,12 @@ func TestCompletion_AsksTheCluster(t *testing.T) {
 		"generate rbac --namespace default,":        "default,kube-system",
 	} {
 		words := append([]string{"rolewright", "__complete"}, strings.Split(args, " ")...)
-		if _, stdout, stderr := invoke(words...); !slices.Contains(strings.Split(stdout, "\n"), want) {
-			t.Errorf("%q: %q, want %q\n%s", args, stdout, want, stderr)
-		}
+		testenv.Eventually(t, "an answer in time", func(context.Context) error {
+			if _, stdout, stderr := invoke(words...); !slices.Contains(strings.Split(stdout, "\n"), want) {
+				return fmt.Errorf("%q: %q, want %q\n%s", args, stdout, want, stderr)
+			}
+			return nil
+		})
 	}
 }
 

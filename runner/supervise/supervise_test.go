@@ -49,7 +49,7 @@ func command(t *testing.T, script string) Command {
 		Env:    append(os.Environ(), "DIR="+t.TempDir()),
 		Cookie: fmt.Sprintf("ROLEWRIGHT_TEST=%s/%d", t.Name(), time.Now().UnixNano()),
 		Output: filepath.Join(t.TempDir(), "output"),
-		Grace:  time.Second,
+		Grace:  time.Minute, // longer than any test machine takes to end what ends by itself
 	}
 }
 
@@ -158,6 +158,9 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := command(t, tt.script)
+			if tt.signal == "SIGKILL" {
+				c.Grace = time.Second
+			}
 			_, dir, _ := strings.Cut(c.Env[len(c.Env)-1], "=")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
