@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -192,7 +193,12 @@ func TestProxyByHand_Kubectl(t *testing.T) {
 	definition := newDefinition(s)
 	p.run("kubectl apply -f " + definition.path)
 	p.run("kubectl wait --for=condition=established --timeout=3m customresourcedefinition/" + definition.name)
-	p.run("kubectl apply -f " + definition.object)
+	testenv.Eventually(t, "an object of the new kind", func(context.Context) error { // discovery has the kind a moment later
+		if out, err := s.command(p.kubeconfig, "kubectl", "apply", "-f", definition.object); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 	cs.owned(it, child{"customresourcedefinitions.v1.apiextensions.k8s.io", "", definition.name},
 		child{definition.resource, s.namespace, "new"})
 

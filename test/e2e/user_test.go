@@ -68,9 +68,7 @@ exec setpriv --reuid 1000660000 --regid 0 --clear-groups --no-new-privs --boundi
 	})
 	k.create("it", nil)
 	k.awaitReady("it")
-	if !strings.Contains(o.output(), "ansible-runner is ready") {
-		t.Error("the log does not say that ansible-runner is ready")
-	}
+	o.awaitOutput("ansible-runner is ready")
 	k.delete("it")
 	k.awaitGone("it")
 	o.stop()
