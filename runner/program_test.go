@@ -152,7 +152,7 @@ func TestCommand_Verdicts(t *testing.T) {
 		"a flood of reports":    {"exec 2>/dev/null; while :; do printf '%65000s\\n' '{\"type\":\"x\"}' >&3 || exit 0; done", "the reports have more than 4 MiB", ProtocolError},
 		"truncates":             {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; : > "$ROLEWRIGHT_EVENTS"; exec sleep 1`, "has become shorter", ProtocolError},
 		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was overwritten", ProtocolError},
-		"removes its directory": {`cd /; sleep 0.5; rm -rf "$ROLEWRIGHT_DIR"`, "the directory of the run, $ROLEWRIGHT_DIR, is gone", ProtocolError},
+		"removes its directory": {`echo '{"type":"progress","step":"first"}' >&3; until [ -e read ]; do sleep 0.05; done; cd /; rm -rf "$ROLEWRIGHT_DIR"`, "the directory of the run, $ROLEWRIGHT_DIR, is gone", ProtocolError},
 		"replaces":              {`rm "$ROLEWRIGHT_EVENTS"; ln -s /etc/passwd "$ROLEWRIGHT_EVENTS"`, "was removed or replaced", ProtocolError},
 		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "ended while a child process still ran", LeftProcesses},
 		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "ended while a child process still ran", LeftProcesses},
