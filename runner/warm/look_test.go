@@ -3,12 +3,15 @@ package warm
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // looked is a pool with a server of which one run is in progress and one file is
@@ -20,6 +23,28 @@ func looked(identity func(string) version) (p *Pool, lease *Lease, stopped *atom
 	p.identity, p.current = identity, s
 	p.again = time.Now().Add(time.Hour) // none is started
 	return p, &Lease{pool: p, server: s}, stopped
+}
+
+// LooksAt says whether the current server is replaced if a file changes.
+func (p *Pool) LooksAt(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.current.files[name]
+	return ok
+}
+
+// So do installers whose results are to be the same each time.
+func TestIdentity_OfAFileThatIsReplacedByOneOfItsSizeAndTime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "requests.py")
+	must.Do(t, os.WriteFile(path, []byte("A = 1\n"), 0o600))
+	before, info := identity(path), must.Get(os.Stat(path))(t)
+	must.Do(t, os.WriteFile(path+".new", []byte("A = 2\n"), 0o600))
+	must.Do(t, errors.Join(os.Chtimes(path+".new", info.ModTime(), info.ModTime()), os.Rename(path+".new", path)))
+	now := identity(path)
+	if now.size != before.size || now.mtime != before.mtime || now == before {
+		t.Errorf("%+v, before %+v", now, before)
+	}
 }
 
 // Where a file system does not answer, a run waits for as long as it may: others end,

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -20,45 +19,12 @@ import (
 func TestPool_ReplacesAServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change func(t *testing.T, o *warm.Options)
+		change func(o *warm.Options)
 		cause  func(t *testing.T, o warm.Options)
 	}{
-		"after its runs":           {change: func(_ *testing.T, o *warm.Options) { o.MaxRuns = 1 }},
-		"that has grown":           {change: func(_ *testing.T, o *warm.Options) { o.MaxMemory = 1 }},
-		"of which a file changed":  {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, o.Runner) }},
-		"with another interpreter": {change: wrapInterpreter, cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, wrapped(o)) }},
-		"with a new package":       {cause: func(t *testing.T, o warm.Options) { t.Helper(); write(t, filepath.Join(packages(o), "new.py"), "") }},
-		"with a changed package":   {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, filepath.Join(packages(o), "requests.py")) }},
-		// As installers do whose results are to be the same each time.
-		"with a package that has another's size and time": {cause: func(t *testing.T, o warm.Options) {
-			t.Helper()
-			path := filepath.Join(packages(o), "requests.py")
-			before := must.Get(os.Stat(path))(t)
-			write(t, path+".new", "A = 2\n")
-			must.Do(t, errors.Join(os.Chtimes(path+".new", before.ModTime(), before.ModTime()), os.Rename(path+".new", path)))
-		}},
-		"with changed options of plugins": {cause: func(t *testing.T, o warm.Options) {
-			t.Helper()
-			touch(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"))
-		}},
-		"with other certificates": {
-			change: func(t *testing.T, o *warm.Options) {
-				t.Helper()
-				write(t, filepath.Join(packages(*o), "requests", "__init__.py"), "from . import certs\n")
-				write(t, filepath.Join(packages(*o), "requests", "certs.py"), fmt.Sprintf("def where():\n    return %q\n", certificates(*o)))
-				write(t, certificates(*o), "")
-			},
-			cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, certificates(o)) },
-		},
-		"with other plugins that are not to be used": {
-			change: func(t *testing.T, o *warm.Options) {
-				t.Helper()
-				write(t, filepath.Join(home(*o), ".ansible.cfg"), "[defaults]\nplugin_filters_cfg = "+rejected(*o)+"\n")
-				write(t, rejected(*o), "filter_version: '1.0'\nmodule_blacklist: [expect]\nmodule_rejectlist: [expect]\n")
-			},
-			cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, rejected(o)) },
-		},
-		"with a configuration": {cause: func(t *testing.T, o warm.Options) {
+		"after its runs": {change: func(o *warm.Options) { o.MaxRuns = 1 }},
+		"that has grown": {change: func(o *warm.Options) { o.MaxMemory = 1 }},
+		"of which a file changed, from one that there was not": {cause: func(t *testing.T, o warm.Options) {
 			t.Helper()
 			write(t, filepath.Join(home(o), ".ansible.cfg"), "[defaults]\n")
 		}},
@@ -68,15 +34,8 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			o := options(t)
 			o.MaxRuns = math.MaxInt // it is asked for some while it waits
 			if tt.change != nil {
-				tt.change(t, &o)
+				tt.change(&o)
 			}
-			text := must.Get(os.ReadFile(o.Runner))(t)
-			o.Runner = filepath.Join(t.TempDir(), "ansible-runner")
-			must.Do(t, os.WriteFile(o.Runner, text, 0o700))
-			// A library that the server imports.
-			write(t, filepath.Join(packages(o), "requests.py"), "A = 1\n")
-			write(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"), "")
-			o.Environ = append(o.Environ, "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
 			pool := warm.New(o)
 			defer pool.Close()
 			must.Do(t, pool.Wait(t.Context()))
@@ -118,6 +77,39 @@ func TestPool_ReplacesAServer(t *testing.T) {
 	}
 }
 
+// Whatever changes what a server has in memory, it is in the files that are looked at.
+func TestPool_LooksAtAllOnWhichAServerDepends(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	wrapInterpreter(t, &o)
+	fragment := filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py")
+	certificates, rejected := filepath.Join(home(o), "ca.pem"), filepath.Join(home(o), "plugin_filters.yml")
+	library := filepath.Join(packages(o), "requests", "__init__.py") // the server imports it
+	write(t, fragment, "")
+	write(t, certificates, "")
+	write(t, library, "from . import certs\n")
+	write(t, filepath.Join(packages(o), "requests", "certs.py"), fmt.Sprintf("def where():\n    return %q\n", certificates))
+	write(t, filepath.Join(home(o), ".ansible.cfg"), "[defaults]\nplugin_filters_cfg = "+rejected+"\n")
+	write(t, rejected, "filter_version: '1.0'\nmodule_blacklist: [expect]\nmodule_rejectlist: [expect]\n")
+	o.Environ = append(o.Environ, "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
+	pool := warm.New(o)
+	defer pool.Close()
+	must.Do(t, pool.Wait(t.Context()))
+	for name, path := range map[string]string{
+		"the program":                         o.Runner,
+		"its interpreter":                     wrapped(o),
+		"where a new package may come":        packages(o),
+		"a package":                           library,
+		"options of plugins":                  fragment,
+		"certificates":                        certificates,
+		"the plugins that are not to be used": rejected,
+	} {
+		if !pool.LooksAt(path) {
+			t.Errorf("%s is not looked at: %s", name, path)
+		}
+	}
+}
+
 // A server that may have imported what a file no longer has is not used.
 func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -152,11 +144,6 @@ func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// certificates is the file with those of a library, and rejected the one with the modules that Ansible is not to use.
-func certificates(o warm.Options) string { return filepath.Join(home(o), "ca.pem") }
-
-func rejected(o warm.Options) string { return filepath.Join(home(o), "plugin_filters.yml") }
-
 // wrapped is the interpreter that wrapInterpreter makes.
 func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "python3") }
 
@@ -186,12 +173,6 @@ func write(t *testing.T, name, text string) {
 	t.Helper()
 	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o700))
 	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
-}
-
-func touch(t *testing.T, name string) {
-	t.Helper()
-	later := time.Now().Add(time.Hour)
-	must.Do(t, os.Chtimes(name, later, later))
 }
 
 // entries are the names in a directory.
