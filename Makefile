@@ -169,7 +169,7 @@ test-race: setup setup-race setup-trace cluster-tools-kwok client-tools $(TOOLS)
 # Without the race detector: another line of Ansible causes no other races than those that make integration finds.
 .PHONY: test-second-line
 test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## the tests that depend on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 2h $(TESTFLAGS)
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 2h $(TESTFLAGS)
 
 # Tests of Ansible's texts, verdicts, values, hidden output and versions. make test-all also runs those that end processes,
 # fill disks and recover runs.

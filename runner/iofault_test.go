@@ -46,32 +46,39 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 	)
 	core := must.Get(ansible(t).Check(t.Context()))(t).Core
 	failed := map[bool]int{}
-	for _, tt := range []struct {
+	type fault struct {
 		calls string
 		err   unix.Errno
 		// when is the call of each thread that fails, counted from 1; with a plus, and all that follow.
 		when string
 		// ours is true if calls of this process and of the supervising one fail too, not only Ansible's.
 		ours bool
-	}{
+	}
+	faults := []fault{
 		{changes, unix.EROFS, "1+", true},
 		{changes, unix.EIO, "2+", true},
 		{changes, unix.EROFS, "4+", true},
 		{changes, unix.EIO, "1", true},
 		{changes, unix.EIO, "3", true},
-		{changes, unix.EROFS, "9+", true},
 		{changes, unix.EROFS, "20+", true},
 		{"openat", unix.EIO, "300", true},
 		{renames, unix.EIO, "1", false},
-		{renames, unix.EROFS, "2+", false},
-		{renames, unix.EIO, "5", false},
-		{changes, unix.EIO, "1+", false},
 		{changes, unix.EROFS, "12+", false},
 		{"write", unix.EIO, "3", false},
 		{"write", unix.EIO, "30+", false},
-		{"write", unix.EROFS, "60", false},
-		{"write", unix.EIO, "90", false},
-	} {
+		{"write", unix.EIO, "90", false}, // of these, one ends well
+	}
+	if os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" {
+		faults = append(
+			faults,
+			fault{changes, unix.EROFS, "9+", true},
+			fault{renames, unix.EROFS, "2+", false},
+			fault{renames, unix.EIO, "5", false},
+			fault{changes, unix.EIO, "1+", false},
+			fault{"write", unix.EROFS, "60", false},
+		)
+	}
+	for _, tt := range faults {
 		calls, _, _ := strings.Cut(tt.calls, ",")
 		t.Run(fmt.Sprintf("%s %s %s ours %t", calls, unix.ErrnoName(tt.err), tt.when, tt.ours), func(t *testing.T) {
 			if tt.when == "12+" && strings.HasPrefix(core, "2.22.") {

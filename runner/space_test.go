@@ -94,14 +94,14 @@ func TestRun_OnAFullDisk(t *testing.T) {
 			t.Errorf("verdict = %+v, want NoSpace\n%s", v, res.Tail)
 		}
 	}
-	for _, kib := range []int64{0, 12, 24, 48, 128, 1024} {
+	for _, kib := range []int64{0, 48, 1024} {
 		t.Run(fmt.Sprintf("%d KiB free", kib), func(t *testing.T) {
 			root := smallDisk(t, "size=2m,mode=0700")
 			leaveFree(t, root, kib<<10)
 			try(t, root)
 		})
 	}
-	for _, inodes := range []int{2, 10, 16, 26, 38, 100} {
+	for _, inodes := range []int{10, 26, 100} {
 		t.Run(fmt.Sprintf("%d inodes", inodes), func(t *testing.T) {
 			try(t, smallDisk(t, fmt.Sprintf("size=16m,mode=0700,nr_inodes=%d", inodes)))
 		})

@@ -164,15 +164,16 @@ func checkMessage(t *testing.T, v Verdict) {
 
 func TestVerdict_RunnerKilled(t *testing.T) {
 	t.Parallel()
-	req := request(t, "sleep.yml")
+	req := request(t, "daemons.yml")
+	req.ExtraVars = []byte(`{"wait": true}`)
 	var once sync.Once
 	told := make(chan struct{})
 	req.OnEvent = func(e jobevent.Event) {
-		if e.Kind == jobevent.TaskStart {
+		if e.Kind == jobevent.TaskStart && e.Data.Task == "Sleep" {
 			once.Do(func() { close(told) })
 		}
 	}
-	res, err := during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
+	res, err := during(t.Context(), t, ansible(t), req, everything, func() {
 		<-told // by ansible-runner, which may be behind
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 	})
@@ -181,7 +182,7 @@ func TestVerdict_RunnerKilled(t *testing.T) {
 	}
 	v := res.Verdict()
 	if v.Reason != RunnerDied || res.Signal != "SIGKILL" || !strings.HasPrefix(v.Message, "ansible-runner was killed by SIGKILL\n") ||
-		!strings.Contains(v.Message, `task "Sleep"`) || !strings.Contains(v.Message, "sleep.yml:4") {
+		!strings.Contains(v.Message, `task "Sleep"`) || !strings.Contains(v.Message, "daemons.yml:12") {
 		t.Errorf("verdict = %+v of %+v", v, res)
 	}
 	checkMessage(t, v)
@@ -192,14 +193,15 @@ func TestVerdict_RunnerKilled(t *testing.T) {
 
 func TestVerdict_PlaybookKilled(t *testing.T) {
 	t.Parallel()
-	req := request(t, "sleep.yml")
-	res := must.Get(during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
+	req := request(t, "daemons.yml")
+	req.ExtraVars = []byte(`{"wait": true}`)
+	res := must.Get(during(t.Context(), t, ansible(t), req, everything, func() {
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool {
 			return strings.Contains(cmdline, "ansible-playbook") && !strings.Contains(cmdline, "ansible-runner run ")
 		})
 	}))(t)
 	v := res.Verdict()
-	if v.Reason != RunnerDied || !strings.HasPrefix(v.Message, "ansible-playbook was killed by a signal\n") || !strings.Contains(v.Message, "sleep.yml:4") {
+	if v.Reason != RunnerDied || !strings.HasPrefix(v.Message, "ansible-playbook was killed by a signal\n") || !strings.Contains(v.Message, "daemons.yml:12") {
 		t.Errorf("verdict = %+v of %+v", v, res)
 	}
 	checkMessage(t, v)
