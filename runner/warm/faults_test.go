@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -278,13 +277,13 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 // that is stopped again later could be given up, by which runs there would be depends on the machine.
 func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Parallel()
-	const runs = 40
+	const runs = 20
 	o := options(t)
 	_, pool := start(t, o)
 	starved := servers(t, o.Dir)
 	var limits []int
 	r := runner.New(runner.Options{
-		Environ: o.Environ, Warm: pool, ForkTimeout: 40 * time.Second, // which is enough for one fork on any machine
+		Environ: o.Environ, Warm: pool, ForkTimeout: 20 * time.Second, // which is enough for one fork on any machine
 		OnLimit: func(limit int) {
 			if limits = append(limits, limit); len(limits) == 1 {
 				for pid := range starved {
@@ -352,26 +351,21 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 // Whenever the server dies, a run is made once: by it, or plainly.
 func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
 	t.Parallel()
-	for i := range 4 {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			t.Parallel()
-			o := options(t)
-			r, _ := start(t, o)
-			g := newGated(t)
-			g.goOn(t)
-			var killer sync.WaitGroup
-			killer.Go(func() {
-				delay := time.Duration(rand.IntN(300)) * time.Millisecond
-				t.Logf("the server is killed after %s", delay)
-				time.Sleep(delay)
-				send(t, syscall.SIGKILL, servers(t, o.Dir))
-			})
-			res, err := r.Run(t.Context(), g.Request)
-			killer.Wait()
-			if err != nil || !res.Verdict().Success || g.started() != 1 {
-				t.Errorf("error %v, verdict %+v, started %d times", err, res.Verdict(), g.started())
-			}
-		})
+	o := options(t)
+	r, _ := start(t, o)
+	g := newGated(t)
+	g.goOn(t)
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		delay := time.Duration(rand.IntN(300)) * time.Millisecond
+		t.Logf("the server is killed after %s", delay)
+		time.Sleep(delay)
+		send(t, syscall.SIGKILL, servers(t, o.Dir))
+	})
+	res, err := r.Run(t.Context(), g.Request)
+	killer.Wait()
+	if err != nil || !res.Verdict().Success || g.started() != 1 {
+		t.Errorf("error %v, verdict %+v, started %d times", err, res.Verdict(), g.started())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -22,15 +23,22 @@ const simple = `
   tasks: [{ping: }, {command: "true"}]
 `
 
-func TestRun_IsForked(t *testing.T) {
+// What takes no server of its own shares one.
+func TestRun_OfASharedServer(t *testing.T) {
 	t.Parallel()
 	o := options(t)
 	r, _ := start(t, o)
-	run(t, r, simple)
-	trace := traced(t, o)
-	others := strings.Count(trace, "\n") - strings.Count(trace, "\nused ") - strings.Count(trace, "\ntask in process ")
-	if !strings.HasPrefix(trace, "playbook forked\n") || strings.Count(trace, "module forked ") != 2 || others != 3 {
-		t.Errorf("trace:\n%s", trace)
+	for name, test := range map[string]func(*testing.T, warm.Options, *runner.Runner){
+		"gets no answer from the server":          getsNoAnswerFromTheServer,
+		"forks modules of bash and other names":   forksModulesOfBashAndOtherNames,
+		"counts tasks":                            countsTasks,
+		"has a control group, as plain runs have": hasAControlGroupAsPlainRunsHave,
+		"sees nothing of another":                 seesNothingOfAnother,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, o, r)
+		})
 	}
 }
 
@@ -98,10 +106,8 @@ func TestRun_TakesModuleUtilitiesOfTheOperator(t *testing.T) {
 }
 
 // A run that asked the server for a process would have one that outlives it.
-func TestServer_AnswersTheOperatorOnly(t *testing.T) {
-	t.Parallel()
-	o := options(t)
-	r, _ := start(t, o)
+func getsNoAnswerFromTheServer(t *testing.T, o warm.Options, r *runner.Runner) {
+	t.Helper()
 	sockets := must.Get(filepath.Glob(filepath.Join(o.Dir, "*", "*", "socket")))(t)
 	if len(sockets) != 1 {
 		t.Fatalf("sockets: %q", sockets)
@@ -183,9 +189,8 @@ func TestRun_CountsModules(t *testing.T) {
 }
 
 // The shell may be bash, and the interpreter have any of the names in its directory.
-func TestRun_ForksModulesOfBashAndOtherNames(t *testing.T) {
-	t.Parallel()
-	r, _ := start(t, options(t))
+func forksModulesOfBashAndOtherNames(t *testing.T, _ warm.Options, r *runner.Runner) {
+	t.Helper()
 	res := run(t, r, `
 - hosts: localhost
   gather_facts: false
@@ -208,9 +213,8 @@ func TestRun_ForksModulesOfBashAndOtherNames(t *testing.T) {
 }
 
 // Why tasks have a worker of their own is counted.
-func TestRun_CountsTasks(t *testing.T) {
-	t.Parallel()
-	r, _ := start(t, options(t))
+func countsTasks(t *testing.T, _ warm.Options, r *runner.Runner) {
+	t.Helper()
 	req := request(t, `
 - hosts: localhost
   gather_facts: false
@@ -247,9 +251,8 @@ func TestRun_CountsTasks(t *testing.T) {
 }
 
 // A forked run has a control group of its own where a plain run has one.
-func TestRun_HasAControlGroupAsPlainRunsHave(t *testing.T) {
-	t.Parallel()
-	r, _ := start(t, options(t))
+func hasAControlGroupAsPlainRunsHave(t *testing.T, _ warm.Options, r *runner.Runner) {
+	t.Helper()
 	grouped := map[runner.Executor]bool{}
 	for _, executor := range []runner.Executor{runner.ExecutorWarm, runner.ExecutorRunner} {
 		req := request(t, "- hosts: localhost\n  gather_facts: false\n  tasks: [{command: cat /proc/self/cgroup}]\n")
@@ -271,10 +274,8 @@ func TestRun_HasAControlGroupAsPlainRunsHave(t *testing.T) {
 }
 
 // Nothing of one run is seen by another.
-func TestRun_SeesNothingOfAnother(t *testing.T) {
-	t.Parallel()
-	o := options(t)
-	r, _ := start(t, o)
+func seesNothingOfAnother(t *testing.T, _ warm.Options, r *runner.Runner) {
+	t.Helper()
 	dir := t.TempDir()
 	must.Write(t, dir, map[string]string{
 		"first/filter_plugins/leak.py": "import os, sys, tempfile, locale, signal, socket, logging\n" +
