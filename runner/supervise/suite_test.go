@@ -20,12 +20,12 @@ import (
 )
 
 // suite are the arguments of the test binary for the tests that hold for
-// every process of every user.
+// every process of every user. Left out are those in which another user changes nothing.
 func suite() []string {
 	return []string{
 		"-test.v", "-test.timeout=30m", "-test.parallel=4",
 		"-test.run=^(TestRun|TestSupervisor|TestTree|TestCgroup|TestReapOrphans|TestMain|TestFreeze)_",
-		"-test.skip=AForkBomb|CancelIsQuick",
+		"-test.skip=AForkBomb|CancelIsQuick|HearsWhatWasSaid|AServiceOutlivesSilence|BelievesNoForgedRecord",
 	}
 }
 

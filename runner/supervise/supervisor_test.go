@@ -183,6 +183,7 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 }
 
 func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		signal unix.Signal
 		reason Reason
@@ -216,6 +217,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 // The signs of life that came while the supervising process was stopped, by an overloaded machine for one, count.
 func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 	parts.Time(t)
+	t.Parallel()
 	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
 		c := recorded(t, fmt.Sprintf(`kill -STOP $PPID; sleep %.0f; kill -CONT $PPID; sleep 1; exit 3`, (silence+2*heartbeat).Seconds()))
@@ -229,6 +231,7 @@ func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 // What does nothing by itself needs no sign of life: only the end of the operator ends it.
 func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 	parts.Time(t)
+	t.Parallel()
 	bothWays(t, func(t *testing.T, way string, _ *Launcher) {
 		t.Helper()
 		c := recorded(t, familyOfAll)
