@@ -26,9 +26,9 @@ func TestCorpus_ObjectsAreDataForCommands(t *testing.T) {
 	if forked() {
 		return // commands are not
 	}
-	for _, b := range batches(t, corpus(t), true, everyCase()) {
+	for i, b := range batches(t, corpus(t), true, everyCase()) {
 		for _, fail := range []bool{true, false} {
-			if !fail && everyCase() {
+			if !fail && i > 0 { // a success is the same but for the last report
 				break
 			}
 			t.Run(fmt.Sprintf("%s, fails: %t", b.name, fail), func(t *testing.T) {

@@ -27,33 +27,17 @@ func corpus(t *testing.T) []hostile {
 	return all
 }
 
-// TestCorpus_ObjectsAreData makes runs with all cases of the corpus.
+// TestCorpus_ObjectsAreData makes runs with all cases of the corpus. Those that share
+// a run are H.10, too: it fails, and all strings of the object are the message.
 func TestCorpus_ObjectsAreData(t *testing.T) {
-	for _, b := range batches(t, corpus(t), true, everyCase()) {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			probe(t, newSandbox(t), b, false)
-		})
+	all := batches(t, corpus(t), true, false)
+	if everyCase() {
+		all = append(all, batches(t, corpus(t), true, true)...)
 	}
-}
-
-// TestCorpus_KeysAsTheyAre is the same for a watch that converts no keys.
-func TestCorpus_KeysAsTheyAre(t *testing.T) {
-	for _, b := range batches(t, reservedNames(), false, false) {
+	for _, b := range all {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			probe(t, newSandbox(t), b, false)
-		})
-	}
-}
-
-// TestCorpus_AFailureThatRepeatsTheData is H.10: all strings of the objects are
-// the message of the failure.
-func TestCorpus_AFailureThatRepeatsTheData(t *testing.T) {
-	for _, b := range batches(t, slices.Concat(templates(), texts()), true, false) {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			probe(t, newSandbox(t), b, true)
+			probe(t, newSandbox(t), b, len(b.cases) > 1)
 		})
 	}
 }
@@ -62,23 +46,28 @@ func TestCorpus_AFailureThatRepeatsTheData(t *testing.T) {
 // corpus is a variable, each in an object of its own, and that the user is told.
 func TestReserved_AreNoVariables(t *testing.T) {
 	own := []string{extravars.OperatorMeta, objectVariable, objectVariable + "_spec"}
-	for _, c := range reservedNames() {
-		b := newBatch(c.name, true)
-		b.takes(c.decode(t))
-		vars, notices := extravars.Vars(b.object(), b.options())
-		for name := range vars {
-			if !slices.Contains(own, name) {
-				t.Errorf("%s is the variable %q", c.name, name)
+	converted := newBatch("", true).variable
+	for _, snake := range []bool{true, false} {
+		// Ansible knows no name that is converted. With keys as they are, the others are reserved, too.
+		reserved := func(name string) bool { return snake || converted(name) == name }
+		for _, c := range reservedNames() {
+			b := newBatch(c.name, snake)
+			b.takes(c.decode(t))
+			vars, notices := extravars.Vars(b.object(), b.options())
+			for name := range vars {
+				if reserved(name) && !slices.Contains(own, name) {
+					t.Errorf("%s is the variable %q; keys are converted: %t", c.name, name, snake)
+				}
 			}
-		}
-		for key := range asMap(c.decode(t)["spec"]) {
-			if !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
-				return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
-			}) {
-				t.Errorf("there is no notice of %q: %+v", key, notices)
-			}
-			if asMap(vars[objectVariable+"_spec"])[cleanText(key)] == nil {
-				t.Errorf("%q cannot be read in the spec", key)
+			for key := range asMap(c.decode(t)["spec"]) {
+				if reserved(key) && !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
+					return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
+				}) {
+					t.Errorf("there is no notice of %q: %+v; keys are converted: %t", key, notices, snake)
+				}
+				if asMap(vars[objectVariable+"_spec"])[cleanText(key)] == nil {
+					t.Errorf("%q cannot be read in the spec; keys are converted: %t", key, snake)
+				}
 			}
 		}
 	}
