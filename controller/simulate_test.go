@@ -180,9 +180,12 @@ func newSimulation(places int, takes time.Duration) *simulation {
 	}
 }
 
+// everyCase tells whether each case is wanted, as make simulate-schedule has it.
+func everyCase() bool { return os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" }
+
 // simulatedObjects is how many objects there are.
 func simulatedObjects() int {
-	if os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" {
+	if everyCase() {
 		return 5000
 	}
 	return 1500 // as many as are too many, which the race detector can follow
@@ -213,15 +216,19 @@ func percentile(all []time.Duration, of int) time.Duration {
 	return all[(len(all)-1)*of/100].Round(time.Second)
 }
 
-// orders are the two in which each case is simulated: all runs as equally urgent, which is
-// for comparison, and as they are.
+// orders simulates a case, and logs what it makes rows of: with runs as they are, and if each case is wanted, also with all
+// runs as equally urgent, which is for comparison.
 func orders(t *testing.T, header string, simulate func(s *simulation, row func(kind string, c cause))) {
 	t.Helper()
 	const takes = 20 * time.Second
 	var table strings.Builder
 	out := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "order\tkind\tcause\truns\twait p50\tp99\tmost")
-	for _, flat := range []bool{true, false} {
+	flats := []bool{false}
+	if everyCase() {
+		flats = []bool{true, false}
+	}
+	for _, flat := range flats {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(10, takes)
 			s.flat = flat

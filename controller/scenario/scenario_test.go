@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -101,6 +103,8 @@ type teaHouse struct {
 	uid   types.UID // empty if the object does not exist
 	runs  *Runs
 	fails bool
+	// changes are the tasks of each run that change something.
+	changes []string
 }
 
 func (h *teaHouse) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -138,8 +142,13 @@ func (h *teaHouse) run(obj client.Object) {
 	if h.fails {
 		r.Result, r.Reason = status.Failed, "TaskFailed"
 	}
+	f := h.runs.Follow(schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, client.ObjectKeyFromObject(obj), "")
+	for _, task := range h.changes {
+		f.Event(jobevent.Event{Kind: jobevent.RunnerOK, Data: jobevent.Data{Task: task, Res: json.RawMessage(`{"changed": true}`)}})
+		r.Counts.Changed++
+	}
 	r.Finished = time.Now()
-	h.runs.Follow(schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, client.ObjectKeyFromObject(obj), "").End(r)
+	f.End(r)
 }
 
 // The runs of earlier steps prove nothing of what a step applies, unchanged or created once more.
@@ -151,9 +160,20 @@ func TestStep_ARunOfItsOwn(t *testing.T) {
 	one := Step{Apply: Objects{All: []*unstructured.Unstructured{tea}}}
 	must.Do(t, p.step(t.Context(), one, "ns"))
 
+	failing, counted, count := one, one, int64(1)
+	failing.Fails, counted.Changed = "TaskFailed", &count
+	h.changes = []string{"Always", "Write"}
+	for want, step := range map[string]Step{
+		"wanted a run that fails with TaskFailed, it ended with Succeeded": failing,
+		"wanted 1 changed tasks, there were 2: Always, Write":              counted,
+		"a second run changes something again: Always, Write":              one,
+	} {
+		if err := p.step(t.Context(), step, "ns"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want %s", err, want)
+		}
+	}
+
 	h.fails = true
-	failing := one
-	failing.Fails = "TaskFailed"
 	must.Do(t, p.step(t.Context(), failing, "ns"))
 
 	paused := tea.DeepCopy()

@@ -121,6 +121,20 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 	}
 }
 
+// What is not of its form beside the record is nothing, and gone with the next write.
+func TestRead_TakesOddValuesForNone(t *testing.T) {
+	for _, value := range []any{nil, true, int64(7), -1.5, "text", []any{}, []any{"a", nil, int64(1)}, map[string]any{}, map[string]any{"a": map[string]any{}}} {
+		for _, field := range []string{"ansible", "conditions", "observedGeneration"} {
+			st := map[string]any{field: value}
+			must.Be(t, fmt.Sprintf("%s = %v", field, value), Record{}, Read(st))
+			next := Conclude(Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(1)}, false, at(1)), success(7), 0, at(2))
+			if r := Read(next); r.Last == nil || r.Last.Generation != 7 || r.Active != nil || len(r.Rejected) > 0 || next["observedGeneration"] != int64(7) {
+				t.Errorf("%s = %v, after a run: %v", field, value, next)
+			}
+		}
+	}
+}
+
 func someWait() Wait {
 	return Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "a", Name: "web", For: "condition=Available", Since: at(1), Until: at(9)}
 }
