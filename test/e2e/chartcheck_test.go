@@ -58,6 +58,7 @@ func TestChart_Tests(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t, "test: true", "timeout: 60s")
 	maps := client.CoreV1().ConfigMaps(s.namespace)
+	k.create("slow", map[string]any{"testPod": true}) // it takes until its timeout
 	k.create("it", map[string]any{"test": "No Name"})
 	is := k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
 	if c := is.condition("ReleaseFailed"); c.Reason != "ChartTestError" || !strings.Contains(c.Message, "No Name") || is.condition("Deployed").Status != "True" {
@@ -79,7 +80,6 @@ func TestChart_Tests(t *testing.T) {
 	}
 
 	// The Pod of a test that does not end was looked at before it went.
-	k.create("slow", map[string]any{"testPod": true})
 	is = k.await("slow", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
 	if text := fmt.Sprint(is.Object["status"]); is.condition("ReleaseFailed").Reason != "ChartTestError" || !strings.Contains(text, "of Pod slow-test, container try,") {
 		t.Errorf("a test that does not end: %s", text)

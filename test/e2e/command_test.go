@@ -212,10 +212,14 @@ func TestCommand_Ends(t *testing.T) {
 	s.script("handler", endingCommand)
 	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 60s", "stop: {signal: SIGINT, grace: 10s}", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there")
-	for name, reason := range map[string]string{
-		"hangs": "TimedOut", "refuses": "InputRefused", "removes": "ProtocolError", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
-	} {
-		k.create(name, nil)
+	k.create("hangs", nil) // it takes until its timeout
+	for _, name := range []string{"refuses", "removes", "babbles", "forks", "floods", "hangs"} {
+		reason := map[string]string{
+			"hangs": "TimedOut", "refuses": "InputRefused", "removes": "ProtocolError", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
+		}[name]
+		if name != "hangs" {
+			k.create(name, nil)
+		}
 		is := k.await(name, "ended", object.settled)
 		r := is.lastRun()
 		if stalled := is.condition("Stalled").Status == "True"; r.Reason != reason || stalled != (reason == "InputRefused") {

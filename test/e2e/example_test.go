@@ -4,11 +4,9 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,27 +29,6 @@ import (
 // memcached is the example's kind. All other kinds of this package have groups of their own.
 var memcached = schema.GroupVersionKind{Group: "cache.example.com", Version: "v1alpha1", Kind: "Memcached"}
 
-// molecule runs the playbooks of the scenario local as molecule would.
-type molecule struct {
-	stage *stage
-	env   []string
-}
-
-// play runs one playbook and returns its output.
-func (m molecule) play(name string) string {
-	t := m.stage.t
-	t.Helper()
-	cmd := process(t, "ansible-playbook", "molecule/local/"+name+".yml")
-	cmd.Dir, cmd.Env = absolute(t), m.env
-	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s: %s", name, time.Since(began).Round(time.Millisecond))
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, out)
-	}
-	return string(out)
-}
-
 // needKwok fails the test where no one plays the kubelet: a Deployment would never become available.
 func needKwok(t *testing.T, s *stage) {
 	t.Helper()
@@ -63,7 +40,7 @@ func needKwok(t *testing.T, s *stage) {
 			}
 		}
 	}
-	t.Fatal("the control plane has no node, and so no Deployment becomes available: run `make integration`, " +
+	t.Fatal("the control plane has no node, and so no Deployment becomes available: run `make test-e2e`, " +
 		"or `bin/tools/controlplane exec --pods-exec -- go test ./test/e2e/`")
 }
 
@@ -73,43 +50,32 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 	uninstallAfter(t, "memcacheds.cache.example.com")
 	s := newStage(t)
 	needKwok(t, s)
-	m := molecule{s, append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace)}
+	m := newScenario(t, absolute(t), "local", append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace))
 	s.dir = absolute(t)
 	user := testenv.User(t, s.cfg, shippedRules(t))
 	s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
 	record := t.TempDir() + "/calls.jsonl"
-
-	m.play("prepare")
-	o := s.start("--record-api-calls=" + record)
 	k := s.kindOf(memcached)
-	m.play("converge")
-	before := k.awaitReady("memcached-sample")
-	again := m.play("converge")
-	if !regexp.MustCompile(`localhost\s+: ok=1\s+changed=0 `).MatchString(again) {
-		t.Errorf("a second converge changes something:\n%s", again)
-	}
-	after := k.get("memcached-sample")
-	if ran := s.runs(after); len(ran) != 1 || after.GetResourceVersion() != before.GetResourceVersion() {
-		t.Errorf("%d runs after a second converge, want 1; status %+v", len(ran), after.status)
-	}
-	m.play("verify")
-	m.play("destroy")
+
+	var o *operator
+	var before object
+	m.test(func(step string) {
+		switch step {
+		case "prepare":
+			o = s.start("--record-api-calls=" + record)
+		case "converge":
+			before = k.awaitReady("memcached-sample")
+		case "idempotence":
+			after := k.get("memcached-sample")
+			if ran := s.runs(after); len(ran) != 1 || after.GetResourceVersion() != before.GetResourceVersion() {
+				t.Errorf("%d runs after a second converge, want 1; status %+v", len(ran), after.status)
+			}
+		}
+	})
+	m.play("destroy") // as molecule does when it is told to destroy what is gone
 	o.stop()
 	checkRights(t, user, shippedRules(t))
 	checkRecord(t, s, record, shippedRules(t))
-}
-
-// withPlaybook is the repository's watches.yaml with the playbook that has the role in place of the role.
-func withPlaybook(t *testing.T) string {
-	t.Helper()
-	data := must.Get(os.ReadFile(absolute(t, "watches.yaml")))(t)
-	const role = "\n  role: memcached\n"
-	if !strings.Contains(string(data), role) {
-		t.Fatalf("watches.yaml has no line %q", role)
-	}
-	path := t.TempDir() + "/watches.yaml"
-	must.Do(t, os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  playbook: playbooks/memcached.yml\n", 1)), 0o600))
-	return path
 }
 
 // shippedRules are what the operator may do where it is installed from config/.

@@ -121,94 +121,63 @@ func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 	}
 }
 
-// The key executor of a watch wins over the flag, either way. Status and metrics say which modules of a forked run were not
-// forked, and why.
+// The key executor of a watch wins over the flag. Status and metrics say which modules of a forked run were not forked, and
+// why.
 func TestExecutor_IsTheWatchs(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"auto", "runner"} {
-		t.Run(flag, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			s.temp()
-			s.role("short", "- ansible.builtin.ping:\n- ansible.builtin.ping:\n  vars: {ansible_pipelining: true}\n")
-			plain, forked := s.kind(), s.kind()
-			s.watch(plain, "role: short", "executor: runner")
-			s.watch(forked, "role: short", "executor: warm")
-			o := s.start("--executor=" + flag)
-			plain.create("it", nil)
-			forked.create("it", nil)
-			plain.awaitReady("it")
-			forked.awaitReady("it")
-			for group, executor := range map[string]string{plain.gvk.Group: "runner", forked.gvk.Group: "warm"} {
-				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`)
-				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`, `executor="`+executor+`"`)
-			}
-			must.Be(t, "modules in the status of the forked run", map[string]int{"forked": 1, "pipelining": 1}, forked.get("it").lastRun().Modules)
-			must.Be(t, "modules in that of the other one", map[string]int(nil), plain.get("it").lastRun().Modules)
-			o.awaitMetric(1, "rolewright_modules_total", `way="pipelining"`)
-		})
+	s := newStage(t)
+	s.temp()
+	s.role("short", "- ansible.builtin.ping:\n- ansible.builtin.ping:\n  vars: {ansible_pipelining: true}\n")
+	plain, forked := s.kind(), s.kind()
+	s.watch(plain, "role: short")
+	s.watch(forked, "role: short", "executor: warm")
+	o := s.start("--executor=runner")
+	plain.create("it", nil)
+	forked.create("it", nil)
+	plain.awaitReady("it")
+	forked.awaitReady("it")
+	for group, executor := range map[string]string{plain.gvk.Group: "runner", forked.gvk.Group: "warm"} {
+		o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`)
+		o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`, `executor="`+executor+`"`)
 	}
+	must.Be(t, "modules in the status of the forked run", map[string]int{"forked": 1, "pipelining": 1}, forked.get("it").lastRun().Modules)
+	must.Be(t, "modules in that of the other one", map[string]int(nil), plain.get("it").lastRun().Modules)
+	o.awaitMetric(1, "rolewright_modules_total", `way="pipelining"`)
 }
 
-// Whatever happens to the processes that forked a run, it is made once, or again when it was cut short, and the next one
-// takes place.
+// If the processes that forked a run are killed, it is made again, and the next one takes place.
 func TestExecutor_FaultsOfTheServer(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
-		signal  syscall.Signal
-		process string // what its title has
-		parent  bool   // whether its parent gets the signal
-		runs    int    // until the object is ready
-		reason  string // of the first
-	}{
-		"the server is killed":                   {syscall.SIGKILL, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
-		"the server is frozen":                   {syscall.SIGSTOP, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
-		"the run head is killed":                 {syscall.SIGKILL, "rolewright-run ", false, 2, "HelperKilled"},
-		"the keeper is killed":                   {syscall.SIGKILL, "/server.py ", false, 2, "Interrupted"},
-		"the supervisor of the server is killed": {syscall.SIGKILL, "/server.py ", true, 2, "Interrupted"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			temp := s.temp()
-			// What was cut short is made again at once: a back-off would outlast the test.
-			l := s.startLongRun("--executor=warm", "--retry-min=1h", "--retry-max=1h")
-			l.operator.awaitMetric(1, "rolewright_warm_ready")
-			found := 0
-			for pid, line := range must.Get(procs.Titled(tt.process))(t) {
-				if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
-					if tt.parent {
-						pid = procs.Parent(pid)
-					}
-					if pid <= 1 {
-						t.Fatalf("the parent of %s is gone", line)
-					}
-					must.Do(t, syscall.Kill(pid, tt.signal))
-					found++
-				}
-			}
-			if found != 1 {
-				t.Fatalf("%d processes of %q", found, tt.process)
-			}
-			if tt.runs > 1 {
-				l.awaitNothingLeft() // or the run might end before it is cut short
-			}
-			l.goOn()
-			// That a run was cut short is a failure for as long as it takes to make it again.
-			o := l.kind.await("it", "ready", func(o object) bool { return o.ready() })
-			if ran := len(s.runs(o)); ran != tt.runs {
-				t.Errorf("%d runs, want %d: %+v", ran, tt.runs, o.status)
-			}
-			l.operator.awaitMetric(1, "rolewright_runs_total", `reason="`+tt.reason+`"`)
-			l.nothingLeft()
-			s.role("long", "- ansible.builtin.ping:\n")
-			l.kind.create("next", nil)
-			if next := l.kind.awaitReady("next"); len(s.runs(next)) != 1 {
-				t.Errorf("the next object: %+v", next.status)
-			}
-			l.operator.stop()
-		})
+	s := newStage(t)
+	temp := s.temp()
+	// What was cut short is made again at once: a back-off would outlast the test.
+	l := s.startLongRun("--executor=warm", "--retry-min=1h", "--retry-max=1h")
+	l.operator.awaitMetric(1, "rolewright_warm_ready")
+	found := 0
+	for pid, line := range must.Get(procs.Titled("/server.py "))(t) { // the keeper
+		if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
+			must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
+			found++
+		}
 	}
+	if found != 1 {
+		t.Fatalf("%d keepers", found)
+	}
+	l.awaitNothingLeft() // or the run might end before it is cut short
+	l.goOn()
+	// That a run was cut short is a failure for as long as it takes to make it again.
+	o := l.kind.await("it", "ready", func(o object) bool { return o.ready() })
+	if ran := len(s.runs(o)); ran != 2 {
+		t.Errorf("%d runs, want 2: %+v", ran, o.status)
+	}
+	l.operator.awaitMetric(1, "rolewright_runs_total", `reason="Interrupted"`)
+	l.nothingLeft()
+	s.role("long", "- ansible.builtin.ping:\n")
+	l.kind.create("next", nil)
+	if next := l.kind.awaitReady("next"); len(s.runs(next)) != 1 {
+		t.Errorf("the next object: %+v", next.status)
+	}
+	l.operator.stop()
 }
 
 // On a machine that has next to no CPU, forty objects that run at a time get forks, and hardly a cold start, which would

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 const finalizerName = "example.com/finalizer"
@@ -39,45 +37,23 @@ func TestFinalizer_RunsBeforeTheObjectGoes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	note := s.notes()
+	k := s.kind()
 	s.role("main", noteTask)
-	s.role("farewell", strings.Replace(noteTask, "'main'", "'farewell role'", 1))
-	s.playbook("farewell", strings.Replace(noteTask, "'main'", "'farewell playbook'", 1))
-	tests := []struct {
-		name      string // also of the object
-		finalizer string // its fields but the name
-		want      string // the note that the finalizer run has taken
-	}{
-		{"role", "role: farewell", "farewell role"},
-		{"playbook", "playbook: playbooks/farewell.yml", "farewell playbook"},
-		{"vars", "vars: {note: vars alone run the main role}", "vars alone run the main role"},
-		{"role-with-vars", "role: farewell, vars: {note: the role with vars}", "the role with vars"},
-	}
-	group := testenv.Random("finalizer") + ".rolewright.test"
-	kinds := map[string]kind{}
-	for i, tt := range tests {
-		k := s.kind(testenv.WithGroup(group), testenv.WithKind("Kind"+string(rune('A'+i))))
-		s.watch(k, "role: main", "finalizer: {name: "+finalizerName+", "+tt.finalizer+"}")
-		kinds[tt.name] = k
-	}
+	s.role("farewell", strings.Replace(noteTask, "'main'", "'farewell role' ~ more", 1))
+	s.watch(k, "role: main", "finalizer: {name: "+finalizerName+", role: farewell, vars: {more: ' with vars'}}")
 	o := s.start()
-	for _, tt := range tests {
-		kinds[tt.name].create(tt.name, nil)
+	k.create("it", nil)
+	made := k.awaitReady("it")
+	if !slices.Contains(made.GetFinalizers(), finalizerName) {
+		t.Errorf("finalizers of a living object are %v", made.GetFinalizers())
 	}
-	for _, tt := range tests {
-		made := kinds[tt.name].awaitReady(tt.name)
-		if !slices.Contains(made.GetFinalizers(), finalizerName) {
-			t.Errorf("%s: finalizers of a living object are %v", tt.name, made.GetFinalizers())
-		}
-		if got := note(tt.name); got != "main" {
-			t.Errorf("%s: note of the run for the living object = %q", tt.name, got)
-		}
-		kinds[tt.name].delete(tt.name)
+	if got := note("it"); got != "main" {
+		t.Errorf("note of the run for the living object = %q", got)
 	}
-	for _, tt := range tests {
-		kinds[tt.name].awaitGone(tt.name)
-		if got := note(tt.name); got != tt.want {
-			t.Errorf("%s: note of the finalizer run = %q, want %q", tt.name, got, tt.want)
-		}
+	k.delete("it")
+	k.awaitGone("it")
+	if got := note("it"); got != "farewell role with vars" {
+		t.Errorf("note of the finalizer run = %q", got)
 	}
 	o.stop()
 }

@@ -145,43 +145,6 @@ func (r *replicas) holder() string {
 	return *is.Spec.HolderIdentity
 }
 
-// A leader that is frozen is taken for dead: its run has ended by the time another one leads, and when it wakes up, it
-// writes nothing.
-func TestLeadership_AFrozenLeaderAndItsSuccessorNeverRunAtOnce(t *testing.T) {
-	t.Parallel()
-	r := newReplicas(t)
-	first := r.another()
-	made := r.kind.create("it", map[string]any{"beats": 6000})
-	lost := r.awaitBeats()
-	before := r.holder()
-	second := r.another()
-	second.awaitOutput("Attempting to acquire leader lease")
-	first.signal(syscall.SIGSTOP)
-	defer func() { _ = first.cmd.Process.Signal(syscall.SIGCONT) }() // a frozen process does not end
-
-	r.kind.patch("it", `{"spec":{"beats":1}}`)
-	is := r.kind.awaitReady("it")
-	if after := r.holder(); after == before || after == "" {
-		t.Errorf("lease held by %q, before by %q", after, before)
-	}
-	first.signal(syscall.SIGCONT)
-	if code := first.exit(); code == 0 {
-		t.Error("exit code of an operator that lost its leadership = 0")
-	}
-	if left := processesOf(t, lost); len(left) > 0 {
-		t.Errorf("left of the frozen leader's run: %v", left)
-	}
-	r.beats(r.path).expectNoOverlap(t)
-	second.stop()
-	now := r.kind.get("it")
-	if now.lastRun().ID != is.lastRun().ID || now.GetResourceVersion() != is.GetResourceVersion() || now.GetUID() != made.GetUID() {
-		t.Errorf("the leader that woke up has written: %+v, before %+v", now.lastRun(), is.lastRun())
-	}
-	if !strings.Contains(second.output(), "is lost; it is run again") {
-		t.Error("the successor has not settled the run of the frozen leader")
-	}
-}
-
 // A leader that is asked to stop gives the lease away when its last run has ended, and not before.
 func TestLeadership_TheLeaseIsReleasedAfterTheLastRun(t *testing.T) {
 	t.Parallel()

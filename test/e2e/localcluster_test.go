@@ -95,29 +95,21 @@ steps:
 steps:
   - apply: ../config/samples/web_v1_site.yaml
     idempotent: false
-    timeout: 90s
+  - timeout: 10s
     expect: {apiVersion: v1, kind: ConfigMap, metadata: {name: site-sample}, data: {text: Bye}}
 `)
-	s.write("tests/fails.yaml", `
+	s.write("tests/counts.yaml", `
 steps:
   - apply: ../config/samples/web_v1_site.yaml
-    fails: TaskFailed
+    changed: 2
 `)
 	out = s.tool(1, "test")
 	for _, want := range []string{
-		`ConfigMap/site-sample: data.text: wanted "Bye", it is "Hello"`, "wanted a run that fails with TaskFailed, it ended with Succeeded", "1 of 3 scenarios passed",
+		`ConfigMap/site-sample: data.text: wanted "Bye", it is "Hello"`, "wanted 2 changed tasks, there were 1: Write a ConfigMap", "1 of 3 scenarios passed",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
-	}
-	s.replace("roles/site/tasks/main.yml", "- name: Write a ConfigMap", "- name: Always\n  ansible.builtin.command: echo\n- name: Write a ConfigMap")
-	if out := s.tool(1, "test", "tests/good.yaml"); !strings.Contains(out, "wanted 1 changed tasks, there were 2: Always, Write a ConfigMap") {
-		t.Error(out)
-	}
-	s.replace("tests/good.yaml", "    changed: 1\n", "")
-	if out := s.tool(1, "test", "tests/good.yaml"); !strings.Contains(out, "a second run changes something again: Always") {
-		t.Error(out)
 	}
 	s.write("roles/site/tasks/main.yml", `---
 - name: Write a Deployment

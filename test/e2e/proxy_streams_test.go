@@ -57,7 +57,7 @@ spec: {nodeName: rolewright-0, automountServiceAccountToken: false, containers: 
 	for _, line := range []string{"wait --for=condition=Ready --timeout=3m pod/web", "exec web -- true"} {
 		out, err := s.command(direct, "kubectl", append([]string{"--namespace=" + s.namespace}, strings.Fields(line)...)...)
 		if err != nil {
-			t.Fatalf("the control plane runs no commands for Pods: use `make integration`, or `controlplane exec --pods-exec`\n%s: %s", line, out)
+			t.Fatalf("the control plane runs no commands for Pods: use `make test-e2e`, or `controlplane exec --pods-exec`\n%s: %s", line, out)
 		}
 	}
 	return pod{t, p, way}

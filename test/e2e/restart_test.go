@@ -10,8 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// A role that the playbook uses, a variable that a role may read, and a file that the watch names are inputs. What the
-// new Pod's environment has of its own is none.
+// A role that the playbook uses is an input. What the new Pod's environment has of its own is none.
 func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -19,8 +18,7 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 	const tasks = "- rolewright.operator.trigger_info:\n  register: why\n- rolewright.operator.status: {fields: {why: '{{ why.trigger }}'}}\n"
 	s.role("one", tasks)
 	s.write("play.yml", "- hosts: localhost\n  gather_facts: false\n  roles:\n    - one\n")
-	s.write("mounted/vars.yml", "a: 1\n")
-	s.watch(k, "playbook: play.yml", "inputs: {files: ["+s.dir+"/mounted/*]}")
+	s.watch(k, "playbook: play.yml")
 	o := s.start()
 	names := []string{"a", "b"}
 	for _, name := range names {
@@ -38,8 +36,6 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 		cause, trigger string
 	}{
 		{"role", func() { s.role("one", tasks+"# changed\n") }, len(names), "content", "content: roles and playbooks"},
-		{"environment", func() { s.env = append(s.env, "DEFAULT_TEA_VERSION=2") }, len(names), "environment", "environment: DEFAULT_TEA_VERSION"},
-		{"file of inputs", func() { s.write("mounted/vars.yml", "a: 2\n") }, len(names), "content", "files: " + s.dir + "/mounted/*"},
 		{"place", func() {
 			s.env = append(s.env, "HOSTNAME=another-pod", "TEA_SERVICE_HOST=10.0.0.7", "TEA_PORT=tcp://10.0.0.7:80")
 		}, 0, "", ""},

@@ -3,14 +3,11 @@ package e2e
 import (
 	"os"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/test/must"
-	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // requeueModule returns period as the module of operator_sdk.util does.
@@ -25,47 +22,24 @@ func TestRequeueAfter_IsObeyedAfterTheRun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	note := s.notes()
-	group := testenv.Random("requeue") + ".rolewright.test"
+	k := s.kind()
 	// The run goes on after it has asked for the next one.
-	tasks := "- name: Come back\n  MODULE:\n    time: \"{{ after }}\"\n" + noteTask
-	s.role("local", strings.Replace(tasks, "MODULE", "requeue_after", 1))
-	s.write("roles/local/library/requeue_after.py", requeueModule)
-	s.role("collected", strings.Replace(tasks, "MODULE", "operator_sdk.util.requeue_after", 1))
+	s.role("collected", "- name: Come back\n  operator_sdk.util.requeue_after:\n    time: \"{{ after }}\"\n"+noteTask)
 	s.write("content/ansible_collections/operator_sdk/util/plugins/modules/requeue_after.py", requeueModule)
-	local := s.kind(testenv.WithGroup(group), testenv.WithKind("Local"))
-	collected := s.kind(testenv.WithGroup(group), testenv.WithKind("Collected"))
-	s.watch(local, "role: local")
-	s.watch(collected, "role: collected")
+	s.watch(k, "role: collected")
 	s.start("--ansible-collections-path=" + s.dir + "/content")
 
-	for _, k := range []kind{local, collected} {
-		k.create("it", map[string]any{"after": "2s", "note": "first"})
-		first := k.awaitReady("it")
-		second := k.await("it", "second run", func(o object) bool { return o.ready() && o.lastRun().ID != first.lastRun().ID })
-		if got := first.lastRun().RequeueAfter; got != "2s" {
-			t.Errorf("%s: recorded wish = %q", k.gvk.Kind, got)
-		}
-		if got := note("it"); got != "first" {
-			t.Errorf("%s: the run ended with its wish: note = %q", k.gvk.Kind, got)
-		}
-		if got := second.lastRun().Cause; got != "requeue_after" {
-			t.Errorf("%s: second run for %q", k.gvk.Kind, got)
-		}
-		if waited := second.lastRun().Started.Sub(first.lastRun().Finished); waited < 2*time.Second {
-			t.Errorf("%s: second run after %s", k.gvk.Kind, waited)
-		}
-		k.delete("it")
+	k.create("it", map[string]any{"after": "2s", "note": "first"})
+	first := k.awaitReady("it")
+	second := k.await("it", "second run", func(o object) bool { return o.ready() && o.lastRun().ID != first.lastRun().ID })
+	if got := first.lastRun().RequeueAfter; got != "2s" {
+		t.Errorf("recorded wish = %q", got)
 	}
-
-	local.create("odd", map[string]any{"after": "soon"})
-	odd := local.awaitReady("odd")
-	if got := odd.lastRun().RequeueAfter; got != "" {
-		t.Errorf("recorded wish of a time that is none = %q", got)
+	if got := note("it"); got != "first" {
+		t.Errorf("the run ended with its wish: note = %q", got)
 	}
-	if !slices.ContainsFunc(odd.status.Ansible.Warnings, func(w string) bool {
-		return strings.Contains(w, `"soon" is not a duration`) && strings.Contains(w, "roles/local/tasks/main.yml:1")
-	}) {
-		t.Errorf("warnings = %q", odd.status.Ansible.Warnings)
+	if got := second.lastRun().Cause; got != "requeue_after" {
+		t.Errorf("second run for %q", got)
 	}
 }
 

@@ -61,41 +61,6 @@ func (l longRun) nothingLeft() {
 	}
 }
 
-func TestShutdown_SIGTERMLetsTheRunEndAndWritesItsResult(t *testing.T) {
-	t.Parallel()
-	l := newStage(t).startLongRun("--graceful-shutdown-timeout=1h")
-	l.operator.signal(syscall.SIGTERM)
-	l.operator.awaitOutput("Shutdown signal received")
-	l.goOn()
-	if code := l.operator.exit(); code != 0 {
-		t.Errorf("exit code after SIGTERM = %d, want 0", code)
-	}
-	l.nothingLeft()
-	o := l.kind.get("it")
-	if last := o.lastRun(); !o.ready() || last.ID != l.active.ID || last.Result != "Succeeded" {
-		t.Errorf("status after the stop: %+v", o.status)
-	}
-}
-
-func TestShutdown_SIGTERMStopsARunThatTakesTooLong(t *testing.T) {
-	t.Parallel()
-	l := newStage(t).startLongRun("--graceful-shutdown-timeout=10s")
-	l.operator.stop()
-	l.nothingLeft()
-	o := l.kind.get("it")
-	last := o.lastRun()
-	if last.ID != l.active.ID || last.Result != "Interrupted" || o.status.Ansible.ActiveRun != nil {
-		t.Errorf("status after the stop: %+v", o.status)
-	}
-	if reconciling := o.condition("Reconciling"); reconciling.Status != "True" || reconciling.Reason != "RunInterrupted" ||
-		!strings.Contains(reconciling.Message, "the operator shuts down") {
-		t.Errorf("Reconciling = %+v", reconciling)
-	}
-	if failure := o.condition("Failure"); failure.Status == "True" {
-		t.Errorf("Failure = %+v", failure)
-	}
-}
-
 func TestShutdown_SecondSignalStopsTheRunAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newStage(t).startLongRun("--graceful-shutdown-timeout=1h")
@@ -106,8 +71,13 @@ func TestShutdown_SecondSignalStopsTheRunAtOnce(t *testing.T) {
 		t.Errorf("exit code after a second signal = %d, want 0: the end was in order", code)
 	}
 	l.nothingLeft()
-	if last := l.kind.get("it").lastRun(); last.ID != l.active.ID || last.Result != "Interrupted" {
-		t.Errorf("record after a second signal: %+v", last)
+	o := l.kind.get("it")
+	if last := o.lastRun(); last.ID != l.active.ID || last.Result != "Interrupted" || o.status.Ansible.ActiveRun != nil {
+		t.Errorf("status after a second signal: %+v", o.status)
+	}
+	if reconciling := o.condition("Reconciling"); reconciling.Status != "True" || reconciling.Reason != "RunInterrupted" ||
+		!strings.Contains(reconciling.Message, "the operator shuts down") || o.condition("Failure").Status == "True" {
+		t.Errorf("Reconciling = %+v, Failure = %+v", reconciling, o.condition("Failure"))
 	}
 }
 
