@@ -110,9 +110,9 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
 	@tools/step.sh 'the newest line of Ansible' $(MAKE) test-third-line-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
-	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short fault-plans-forked-short; else $(call LATE,fault-plans,60); fi
+	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-forked-short; else $(call LATE,fault-plans,60); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'forked runs compared with plain ones' $(MAKE) test-compare; else $(call LATE,test-compare,40); fi
-	@if $(call IN_TIME,40); then tools/step.sh 'the other end-to-end tests' $(MAKE) test-e2e-rest; else $(call LATE,test-e2e-rest,40); fi
+	@if $(call IN_TIME,60); then tools/step.sh 'end-to-end tests' $(MAKE) test-e2e; else $(call LATE,test-e2e,60); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e,40); fi
 	@$(MAKE) e2e-not-run
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
@@ -136,29 +136,27 @@ test-all: test ## make test, then what takes longer: the remaining tests with th
 	@tools/step.sh 'the page in a browser' $(MAKE) test-page
 	@tools/step.sh 'what takes longer in a real cluster' $(MAKE) e2e-long-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
+	@tools/step.sh 'the molecule scenario kind' env ROLEWRIGHT_TEST_EVERY_CASE=1 $(MAKE) test-e2e TESTFLAGS='-run TestMolecule $(TESTFLAGS)'
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 # The tests of these packages mostly start processes: Ansible, the operator and its commands. The latter two are the test
 # binary itself, which needs several times the CPU and memory with the race detector. make test-all runs them with it.
 PROCESS_PACKAGES = ./runner ./runner/supervise ./runner/warm ./test/executors ./test/hostile ./test/e2e
-# The end-to-end tests of an operator's main features. make test runs the others if there is time.
-E2E_CORE = ^Test(BadInput|Crash|Finalizer|Jobs|LifeCycle|Operator|Proxy|Restart|Secrets|Shards|Status|Verdict|WatchNamespace)_
 
 .PHONY: integration
-integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything except test-compare and test-e2e-rest, on a control plane, with the race detector except for PROCESS_PACKAGES
+integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything except test-compare and test-e2e, on a control plane, with the race detector except for PROCESS_PACKAGES
 	@$(INTEGRATION) "$$(go list ./... | grep -vE '/($(subst $(eval ) ,|,$(PROCESS_PACKAGES:./%=%)))$$')" -race -timeout 2h $(TESTFLAGS)
 	@$(INTEGRATION) '$(filter-out ./test/e2e ./test/executors,$(PROCESS_PACKAGES))' -timeout 2h $(TESTFLAGS)
-	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 40m -run '$(E2E_CORE)' $(TESTFLAGS)
 	@cd cmd/rolewright-helm && go test -count=1 ./...
 
 .PHONY: test-compare
 test-compare: setup setup-trace cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## forked runs compared with plain ones
 	@$(INTEGRATION) ./test/executors -timeout 2h $(TESTFLAGS)
 
-.PHONY: test-e2e-rest
-test-e2e-rest: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the end-to-end tests that make integration leaves out
-	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 40m -skip '$(E2E_CORE)' $(TESTFLAGS)
+.PHONY: test-e2e
+test-e2e: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## the end-to-end tests
+	@GOTESTSUM_FORMAT=testname $(INTEGRATION) ./test/e2e -timeout 1h $(TESTFLAGS)
 
 INTEGRATION = $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh
 
@@ -220,13 +218,7 @@ fault-plans: fault-tools ## run the fixed fault plans with a scripted ansible-ru
 fault-plans-command: fault-tools ## the same plans, with watches whose command is the scripted program
 	@$(FAULTS) -plans test/faults/testdata/plans -runner command -parallel 8 $(FAULTSFLAGS)
 
-# The plans whose outcome depends on what a watch runs: how a run ends, what it leaves behind, and what it asks for.
-COMMAND_PLANS = $(foreach name,bad-ends daemons forged requeue,$(wildcard test/faults/testdata/plans/$(name)-*.json))
 comma := ,
-.PHONY: fault-plans-command-short
-fault-plans-command-short: fault-tools ## of these, the plans about how runs end
-	@$(FAULTS) -plans $(subst $(eval ) ,$(comma),$(COMMAND_PLANS)) -runner command -parallel 8 $(FAULTSFLAGS)
-
 .PHONY: fault-plans-forked
 fault-plans-forked: setup fault-tools ## the same plans and those of fork servers, with a scripted ansible-runner that a fork server starts
 	@$(FAULTS) -plans test/faults/testdata/plans,test/faults/testdata/plans-forked -runner forked -parallel 4 $(FAULTSFLAGS)

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,28 +53,35 @@ type sampleOptions struct {
 }
 
 // verdictRows are those rows of the verdict table (runner.TestVerdict_RealAnsible)
-// that are more than a playbook, and those whose playbooks need something.
-func verdictRows() []sample {
+// that are more than a playbook, and if all are wanted, those whose playbooks need something.
+func verdictRows(all bool) []sample {
 	inventory := absolute("../../runner/testdata/inventory_hosts")
 	playbook := func(name string) runner.Content { return runner.Content{Playbook: absolute(verdicts + "/" + name)} }
 	role := func(name string) runner.Content { return runner.Content{Role: absolute(roles + "/" + name)} }
 	rows := []sample{
 		{"role", role("works"), sampleOptions{SkipFacts: true}},
-		{"role with facts", role("works"), sampleOptions{}},
-		{"failing role", role("fails"), sampleOptions{SkipFacts: true}},
 		{"missing role, run as such", role("no_such_role"), sampleOptions{SkipFacts: true}},
 		{"missing playbook", playbook("no_such_playbook.yml"), sampleOptions{}},
 		{"unknown argument", playbook("success.yml"), sampleOptions{Cmdline: "--no-such-argument"}},
 		{"argument without its value", playbook("success.yml"), sampleOptions{Cmdline: "--tags"}},
 		{"unbalanced quotes", playbook("success.yml"), sampleOptions{Cmdline: "--tags 'a"}},
 		{"limit to nobody", playbook("success.yml"), sampleOptions{Cmdline: "--limit nobody"}},
-		{"script", playbook("script.yml"), sampleOptions{Vars: map[string]any{"script": "echo $0; exit 3", "dir": "/"}}},
-		{"fill", playbook("fill.yml"), sampleOptions{Vars: map[string]any{"victim": "/dev/null", "more": 20}}},
-		{"sleep", playbook("sleep.yml"), sampleOptions{Stop: true}},
 		{"stubborn", playbook("stubborn.yml"), sampleOptions{Stop: true}},
+	}
+	if all {
+		rows = append(rows, []sample{
+			{"role with facts", role("works"), sampleOptions{}},
+			{"failing role", role("fails"), sampleOptions{SkipFacts: true}},
+			{"script", playbook("script.yml"), sampleOptions{Vars: map[string]any{"script": "echo $0; exit 3", "dir": "/"}}},
+			{"fill", playbook("fill.yml"), sampleOptions{Vars: map[string]any{"victim": "/dev/null", "more": 20}}},
+			{"sleep", playbook("sleep.yml"), sampleOptions{Stop: true}},
+		}...)
 	}
 	for i := range rows {
 		rows[i].name = "row " + rows[i].name
+	}
+	if !all {
+		return rows
 	}
 	for _, name := range []string{"ignore_unreachable", "any_errors_fatal", "several_hosts", "unreachable"} {
 		// One host after the other, or their order is that of their processes.
@@ -93,11 +99,12 @@ func elsewhere() []string {
 	return []string{"script.yml", "fill.yml", "sleep.yml", "stubborn.yml", "pour.yml"}
 }
 
-// corpus returns all samples. Of the verdict table's playbooks that have no options, whose verdicts runner's tests have, it
-// is every third, unless each case is wanted, as make test-all has it.
+// corpus returns all samples. The verdict table's playbooks, whose verdicts runner's tests have, are among them if each case
+// is wanted, as make test-all has it.
 func corpus(t *testing.T) []sample {
 	t.Helper()
-	samples := verdictRows()
+	all := os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != ""
+	samples := verdictRows(all)
 	add := func(pattern string, except ...string) {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
@@ -113,18 +120,10 @@ func corpus(t *testing.T) []sample {
 	}
 	add("testdata/corpus/*.yml", "vars.yml")
 	add("testdata/corpus/*/*.yml", "secret.yml")
-	own := len(samples)
-	add(verdicts+"/*.yml", elsewhere()...)
-	if os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" {
-		return samples
+	if all {
+		add(verdicts+"/*.yml", elsewhere()...)
 	}
-	kept := samples[:own:own]
-	for i, s := range samples[own:] {
-		if i%3 == 0 || !reflect.ValueOf(s.options).IsZero() {
-			kept = append(kept, s)
-		}
-	}
-	return kept
+	return samples
 }
 
 func absolute(path string) string {
