@@ -74,36 +74,44 @@ const (
 func chartFields() []field[entry] {
 	return []field[entry]{
 		{Field{"chart", typeString, "", false,
-			"The directory of a Helm chart that is released for each object, absolute or relative to the working directory. The spec has the values."},
+			"The directory of a Helm chart that is released for each object: an absolute path, or a path relative to the working directory. " +
+				"The spec of the object contains the values."},
 			textField(func(e *entry) *string { return &e.chart.Dir })},
 		{Field{"overrideValues", typeMap, "", false,
-			"Values of the chart that win over the spec, by their paths as helm --set-string takes them. $NAME is the operator's environment " +
+			"Values of the chart that override all others, by path as in helm --set-string. $NAME is replaced by the operator's environment " +
 				"variable, and each value is a Go template."},
 			setOverrideValues},
-		{Field{"values", typeMap, "", false, "Values of the chart that hold where the spec does not say them, of any YAML type."},
+		{Field{"values", typeMap, "", false,
+			"Values of the chart that apply if the spec does not set them, of any YAML type. They override values.yaml of the chart."},
 			variables(func(e *entry) *map[string]any { return &e.chart.Values })},
-		{Field{"valuesOverride", typeMap, "", false, "Values of the chart that win over the spec, of any YAML type."},
+		{Field{"valuesOverride", typeMap, "", false, "Values of the chart that override the spec and valuesFrom, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.chart.ValuesOverride })},
 		{Field{"valuesFrom", typeList, "[]", false,
-			"Secrets and ConfigMaps whose keys are paths of values, such as database.password, and win over the spec. A change of one runs the object, too."},
+			"Secrets and ConfigMaps, written as in varsFrom, whose keys are paths of values, such as database.password. They override the " +
+				"spec. When one of them changes, the object runs."},
 			setValuesFrom},
-		{Field{"dryRunOption", typeString, "server", false, "With client, a chart is compared with its release without looking into the cluster (lookup); installations and upgrades look."},
+		{Field{"dryRunOption", typeString, "server", false,
+			"With client, a chart is rendered without access to the cluster (lookup finds nothing) when it is compared with its release. " +
+				"Installations and upgrades always have access."},
 			textField(func(e *entry) *string { return &e.chart.DryRunOption })},
 		{Field{"wait", typeBool, "false", false,
-			"Whether a run waits until what it has made is ready, and counts as failed otherwise. Without it runs look again later."},
+			"If true, a run waits until the objects of the release are ready, and fails if they do not become ready. If false, later runs " +
+				"check whether they are ready."},
 			boolean(func(e *entry) *bool { return &e.chart.Wait })},
 		{Field{"crds", typeString, "create", false,
-			"What becomes of the definitions in crds/ of the chart: with create those that are missing are made before the first revision, " +
-				"with apply all are made as the chart has them in each run, with skip none."},
+			"What happens to the definitions in crds/ of the chart. With create, missing ones are created before the first installation; with " +
+				"apply, each run applies all of them; with skip, none is created."},
 			word("value of crds", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
 		{Field{"maxHistory", typeInt, "10", false, "How many revisions of a release are kept; 0 keeps all."},
 			count(func(e *entry) *int { return &e.chart.MaxHistory })},
-		{Field{"takeOwnership", typeBool, "false", false, "Whether a release takes over objects that exist and are of no release, or of another."},
+		{Field{"takeOwnership", typeBool, "false", false,
+			"If true, a release takes over existing objects that belong to no release, or to another one. If false, a run that finds such an object fails."},
 			boolean(func(e *entry) *bool { return &e.chart.TakeOwnership })},
-		{Field{"exposeManifest", typeBool, "false", false, "Whether status.deployedRelease.manifest has the values of Secrets."},
+		{Field{"exposeManifest", typeBool, "false", false,
+			"If true, status.deployedRelease.manifest contains the values of Secrets. If false, they are hidden."},
 			boolean(func(e *entry) *bool { return &e.chart.ExposeManifest })},
 		{Field{"test", typeBool, "false", false,
-			"Whether the tests of the chart (helm test) are run for each revision once its objects are ready. The run has failed where one fails, and is repeated."},
+			"If true, the tests of the chart (helm test) run for each revision once its objects are ready. If a test fails, the run fails and is repeated."},
 			boolean(func(e *entry) *bool { return &e.chart.Test })},
 	}
 }
@@ -147,7 +155,7 @@ func setValuesFrom(c *decoding, e *entry, a at) {
 	fields := varsFromFields()
 	for i := range fields {
 		if fields[i].Key == "prefix" {
-			fields[i].Description = "What the paths of the values begin with, such as database. with the dot."
+			fields[i].Description = "The text in front of each key in the path of its value, such as database. with the dot."
 			fields[i].set = textField(func(v *VarsFrom) *string { return &v.Prefix })
 		}
 	}

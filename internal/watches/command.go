@@ -50,10 +50,11 @@ const (
 
 func stopFields() []field[Stop] {
 	return []field[Stop]{
-		{Field{"signal", typeString, "SIGTERM", false, "The signal: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2."},
+		{Field{"signal", typeString, "SIGTERM", false,
+			"The signal that the processes of the command get: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2."},
 			word("stop signal", func(s *Stop) *string { return &s.Signal }, "SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")},
 		{Field{"grace", typeDuration, "5s", false,
-			"How long it has after that before it is killed; at most 10m. When the operator itself has to stop, it has 5 seconds at most."},
+			"The time between this signal and SIGKILL, from 0 to 10m. If the operator itself has to stop, it is at most 5s."},
 			func(c *decoding, s *Stop, a at) {
 				d, ok := duration(c, a)
 				if ok && (d < 0 || d > maxGrace) {

@@ -29,16 +29,19 @@ func conversionFields() []field[Conversion] {
 	return []field[Conversion]{
 		{Field{"from", typeString, "", true, "The other version, such as v1alpha1."},
 			checkedText(func(v *Conversion) *string { return &v.From }, "version", validation.IsDNS1035Label)},
-		{Field{"moves", typeList, "[]", false, "The fields that are in another place there."},
+		{Field{"moves", typeList, "[]", false,
+			"The fields that are in different places in the two versions. All other fields are in the same place."},
 			setMoves},
 	}
 }
 
 func moveFields() []field[Move] {
 	return []field[Move]{
-		{Field{"from", typeString, "", false, "Where the field is in the other version, such as spec.replicas; missing if it has no such field."},
+		{Field{"from", typeString, "", false,
+			"The field in the other version, such as spec.replicas. Leave it out if that version has no such field."},
 			movedField(func(m *Move) *string { return &m.From })},
-		{Field{"to", typeString, "", false, "Where it is in the version of the watch, such as spec.size; missing if it has no such field."},
+		{Field{"to", typeString, "", false,
+			"The field in the version of the watch, such as spec.size. Leave it out if that version has no such field."},
 			movedField(func(m *Move) *string { return &m.To })},
 	}
 }

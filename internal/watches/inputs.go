@@ -22,12 +22,13 @@ type Inputs struct {
 func inputsFields() []field[Inputs] {
 	return []field[Inputs]{
 		{Field{"env", typeList, "[]", false,
-			"Environment variables whose change starts a run, beside those that do by default: names or patterns such as APP_*, " +
-				"and with a - before them those that do not."},
+			"Environment variables whose change starts a run, in addition to the default ones: names or patterns such as APP_*. A leading - " +
+				"excludes variables. The last match wins."},
 			setInputsEnv},
 		{Field{"files", typeList, "[]", false,
-			"Files and directories whose change starts a run, beside the role or playbook: paths or patterns such as " +
-				"/etc/app/*, relative ones from the watches file on, and with a - before them those that do not, though the role or playbook names them."},
+			"Files and directories whose change starts a run, in addition to the role or playbook: paths or patterns such as /etc/app/*. " +
+				"Relative paths start at the directory of the watches file. A leading - excludes files, even those that the role or playbook " +
+				"names."},
 			setInputsFiles},
 	}
 }

@@ -59,38 +59,43 @@ func referenceFields() []field[Reference] {
 			textField(func(r *Reference) *string { return &r.GVK.Group })},
 		{Field{"version", typeString, "", true, "The API version of the kind."},
 			textField(func(r *Reference) *string { return &r.GVK.Version })},
-		{Field{"kind", typeString, "", true, "The kind of the objects that are referred to."},
+		{Field{"kind", typeString, "", true, "The kind of the referenced objects."},
 			textField(func(r *Reference) *string { return &r.GVK.Kind })},
 		{Field{"fromField", typeString, "", false,
-			"Where the object names them, such as spec.passwordSecretName: a name, a list of names, a mapping with the key name, or a list of those."},
+			"The field of the object that names them, such as spec.passwordSecretName: a name, a list of names, a mapping with the key name, " +
+				"or a list of such mappings. Required unless reported is true."},
 			fieldPath(func(r *Reference) *string { return &r.FromField })},
-		{Field{"reported", typeBool, "false", false, "Whether the command of the watch names them by its reports of type reference, in place of fromField."},
+		{Field{"reported", typeBool, "false", false,
+			"If true, the command of the watch names the objects, in its reports of type reference, and fromField is left out."},
 			boolean(func(r *Reference) *bool { return &r.Reported })},
-		{Field{"namespaceField", typeString, "", false, "Where the object names their namespace; its own namespace if the key is missing."},
+		{Field{"namespaceField", typeString, "", false,
+			"The field of the object that names their namespace. If missing, they are in the namespace of the object."},
 			fieldPath(func(r *Reference) *string { return &r.NamespaceField })},
 	}
 }
 
 func varsFromFields() []field[VarsFrom] {
 	return []field[VarsFrom]{
-		{Field{"secretRef", typeMap, "", false, "The Secret of which each key becomes a variable. Its values are masked."},
+		{Field{"secretRef", typeMap, "", false,
+			"The Secret whose keys become variables. The values are masked. Either secretRef or configMapRef must be set."},
 			func(c *decoding, v *VarsFrom, a at) { c.varsSource(v, a, true) }},
-		{Field{"configMapRef", typeMap, "", false, "The ConfigMap of which each key becomes a variable, in place of secretRef."},
+		{Field{"configMapRef", typeMap, "", false, "The ConfigMap whose keys become variables."},
 			func(c *decoding, v *VarsFrom, a at) { c.varsSource(v, a, false) }},
-		{Field{"prefix", typeString, `""`, false, "What the names of the variables begin with, such as db_."},
+		{Field{"prefix", typeString, `""`, false, "The text in front of each key in the name of its variable, such as db_."},
 			setPrefix},
-		{Field{"optional", typeBool, "false", false, "Whether runs are made without the Secret or ConfigMap, too."},
+		{Field{"optional", typeBool, "false", false,
+			"If true, runs start even if the Secret or ConfigMap is missing. If false, the object fails with the reason ReferenceNotFound, and runs when it exists."},
 			boolean(func(v *VarsFrom) *bool { return &v.Optional })},
 	}
 }
 
 func varsSourceFields() []field[VarsFrom] {
 	return []field[VarsFrom]{
-		{Field{"name", typeString, "", false, "Its name."},
+		{Field{"name", typeString, "", false, "The name of the Secret or ConfigMap. Either name or nameField must be set."},
 			checkedText(func(v *VarsFrom) *string { return &v.Name }, "name", validation.IsDNS1123Subdomain)},
-		{Field{"nameField", typeString, "", false, "Where the object names it, such as spec.secretName, in place of name."},
+		{Field{"nameField", typeString, "", false, "The field of the object that contains the name, such as spec.secretName."},
 			fieldPath(func(v *VarsFrom) *string { return &v.NameField })},
-		{Field{"namespace", typeString, "", false, "Its namespace; that of the object if the key is missing."},
+		{Field{"namespace", typeString, "", false, "The namespace of the Secret or ConfigMap. If missing, it is the namespace of the object."},
 			checkedText(func(v *VarsFrom) *string { return &v.Namespace }, "namespace", validation.IsDNS1123Label)},
 	}
 }

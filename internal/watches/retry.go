@@ -37,17 +37,17 @@ const maxFactor = 100
 
 func retryFields() []field[Retry] {
 	return []field[Retry]{
-		{Field{"initial", typeDuration, "--retry-min", false, "The time from the end of a failed run to its repetition; at least 1s."},
+		{Field{"initial", typeDuration, "--retry-min", false, "The interval between the end of a failed run and its first retry; at least 1s."},
 			setInterval(func(r *Retry) *time.Duration { return &r.Initial })},
-		{Field{"max", typeDuration, "--retry-max", false, "The longest time until a repetition."},
+		{Field{"max", typeDuration, "--retry-max", false, "The longest interval before a retry; at least 1s."},
 			setInterval(func(r *Retry) *time.Duration { return &r.Max })},
-		{Field{"factor", typeNumber, "2", false, "By how much the time grows with each failure in a row, from 1 to 100."},
+		{Field{"factor", typeNumber, "2", false, "The factor by which the interval grows with each failure in a row, from 1 to 100."},
 			setFactor},
-		{Field{"maxAttempts", typeInt, "", false, "After how many failures in a row onExhausted holds; no limit if it is missing."},
+		{Field{"maxAttempts", typeInt, "", false, "After how many failures in a row onExhausted applies. If missing, there is no limit."},
 			setMaxAttempts},
 		{Field{"onExhausted", typeString, "stall", false,
-			"What happens after maxAttempts failures: with stall no run starts until an input or a dependent changes, or one is " +
-				"asked for; with continue the run is repeated at the interval max."},
+			"What happens after maxAttempts failures in a row. With stall, no run starts until an input or a dependent changes, or a run is " +
+				"requested; with continue, the run is repeated at the interval max."},
 			word("value of onExhausted", func(r *Retry) *OnExhausted { return &r.OnExhausted }, OnExhaustedStall, OnExhaustedContinue)},
 	}
 }

@@ -19,12 +19,12 @@ type Rollout struct {
 
 func rolloutFields() []field[Rollout] {
 	return []field[Rollout]{
-		{Field{"maxParallel", typeInt, "0", false, "How many objects run for it at a time; 0 for no limit but that of all runs."},
+		{Field{"maxParallel", typeInt, "0", false, "How many objects run for such a change at a time; 0 for no limit except those for all runs."},
 			count(func(r *Rollout) *int { return &r.MaxParallel })},
-		{Field{"interval", typeDuration, "0s", false, `The least time between the starts of two such runs, such as "10s".`},
+		{Field{"interval", typeDuration, "0s", false, `The shortest time between the starts of two such runs, such as "10s".`},
 			limit(func(r *Rollout) *time.Duration { return &r.Interval })},
 		{Field{"stopOnFailures", typeInt, "0", false,
-			"After how many objects that fail, and did not before, no further one runs for it until it changes again; 0 for never."},
+			"After how many newly failed objects the rollout stops: no further object runs for it until there is another change. 0 for never."},
 			count(func(r *Rollout) *int { return &r.StopOnFailures })},
 	}
 }

@@ -38,23 +38,25 @@ const maxWindows, maxAPIs = 32, 32
 func scheduleFields() []field[Schedule] {
 	return []field[Schedule]{
 		{Field{"cron", typeString, "", false,
-			`When each object is run: minute, hour, day of the month, month and day of the week, such as "0 3 * * *". No default period then.`},
+			`When each object runs: minute, hour, day of the month, month and day of the week, such as "0 3 * * *". --reconcile-period does not apply then.`},
 			expression(func(s *Schedule) **calendar.Cron { return &s.Cron })},
 		{Field{"timeZone", typeString, "UTC", false, "The time zone of cron and windows, such as Europe/Berlin."},
 			setTimeZone},
-		{Field{"jitter", typeDuration, "0s", false, "Over which time after cron the objects are spread. Each has its own delay, which stays."},
+		{Field{"jitter", typeDuration, "0s", false,
+			"The time after cron over which the runs of the objects are spread. Each object has its own delay, which is always the same."},
 			limit(func(s *Schedule) *time.Duration { return &s.Jitter })},
 		{Field{"windows", typeList, "[]", false,
-			"Maintenance windows: runs for the causes schedule, period, content, environment and restart start only within one. At any time if it is missing."},
+			"Maintenance windows: runs with the causes schedule, period, content, environment and restart start only within one. If missing, " +
+				"they start at any time."},
 			setWindows},
 	}
 }
 
 func windowFields() []field[calendar.Window] {
 	return []field[calendar.Window]{
-		{Field{"start", typeString, "", true, `When the window opens, as cron, such as "0 22 * * 1-5".`},
+		{Field{"start", typeString, "", true, `When the window opens, as a cron expression, such as "0 22 * * 1-5".`},
 			expression(func(w *calendar.Window) **calendar.Cron { return &w.Start })},
-		{Field{"duration", typeDuration, "", true, "How long it is open."},
+		{Field{"duration", typeDuration, "", true, "How long the window is open; at least 1m."},
 			func(c *decoding, w *calendar.Window, a at) {
 				switch d, ok := duration(c, a); {
 				case !ok:
@@ -143,7 +145,7 @@ type EnabledIf struct {
 func enabledIfFields() []field[EnabledIf] {
 	return []field[EnabledIf]{
 		{Field{"apis", typeList, "[]", false,
-			"Kinds that have to be installed, as group/version/Kind, such as monitoring.coreos.com/v1/ServiceMonitor."},
+			"Kinds that the API server must serve, as group/version/Kind, such as monitoring.coreos.com/v1/ServiceMonitor, or v1/Secret for the core group."},
 			setAPIs},
 	}
 }

@@ -10,13 +10,15 @@ import (
 
 func secretFields() []field[VarsFrom] {
 	return []field[VarsFrom]{
-		{Field{"name", typeString, "", true, "The Secret, in the namespace of the object."},
+		{Field{"name", typeString, "", true, "The name of the Secret, in the namespace of the object."},
 			checkedText(func(v *VarsFrom) *string { return &v.Name }, "name", validation.IsDNS1123Subdomain)},
-		{Field{"key", typeString, "", true, "The key of the Secret."},
+		{Field{"key", typeString, "", true, "The key in the Secret."},
 			checkedText(func(v *VarsFrom) *string { return &v.Key }, "key", validation.IsConfigMapKey)},
 		{Field{"file", typeString, "the key", false, "The name of the file."},
 			checkedText(func(v *VarsFrom) *string { return &v.File }, "name of a file", validation.IsConfigMapKey)},
-		{Field{"optional", typeBool, "false", false, "Whether runs are made without the Secret or the key, too."},
+		{Field{"optional", typeBool, "false", false,
+			"If true, runs start even if the Secret or the key is missing. If false, the object fails with the reason ReferenceNotFound, and " +
+				"runs when the value exists."},
 			boolean(func(v *VarsFrom) *bool { return &v.Optional })},
 	}
 }

@@ -79,11 +79,13 @@ const maxWebhooks = 32
 
 func webhookFields() []field[entry] {
 	return []field[entry]{
-		{Field{"validate", typeList, "[]", false, "Rules in CEL that the API server checks when an object is created or its spec changes."},
+		{Field{"validate", typeList, "[]", false,
+			"Rules that are checked when an object is created or its spec changes: CEL expressions or commands."},
 			setValidations},
-		{Field{"mutate", typeList, "[]", false, "Changes in CEL that the API server makes, one after the other, when an object is created or its spec changes."},
+		{Field{"mutate", typeList, "[]", false,
+			"Changes that are made, one after the other, when an object is created or its spec changes: CEL expressions or commands."},
 			setMutations},
-		{Field{"conversion", typeList, "[]", false, "Other versions of the kind, and where their fields are in the version of the watch."},
+		{Field{"conversion", typeList, "[]", false, "How other versions of the kind are converted to the version of the watch, and back."},
 			setConversions},
 	}
 }
@@ -98,29 +100,36 @@ type reading struct {
 
 func callFields() []field[reading] {
 	return []field[reading]{
-		{Field{"command", typeList, "", false, "An executable that answers in place of an expression, as command of the watch: it gets the request as JSON on standard input."},
+		{Field{"command", typeList, "", false,
+			"An executable that answers instead of an expression, written like command of the watch. It gets the request as JSON on standard input."},
 			setCommand(func(r *reading) *[]string { return &r.command })},
-		{Field{"timeout", typeDuration, "5s", false, "How long the API server waits for the command, from 1s to 10s."},
+		{Field{"timeout", typeDuration, "5s", false, "How long the API server waits for the command, in whole seconds from 1s to 10s."},
 			setCallTimeout},
-		{Field{"failurePolicy", typeString, "Fail", false, "What becomes of an object if the command or the operator gives no answer: with Fail it is refused, with Ignore it is taken."},
+		{Field{"failurePolicy", typeString, "Fail", false,
+			"What happens to an object if the command or the operator does not answer. With Fail, it is refused; with Ignore, it is accepted."},
 			word("failure policy", func(r *reading) *FailurePolicy { return &r.call.FailurePolicy }, FailurePolicyFail, FailurePolicyIgnore)},
 	}
 }
 
 func validationFields() []field[reading] {
 	return append([]field[reading]{
-		{Field{"rule", typeString, "", false, "A CEL expression over object, oldObject, request and namespaceObject that is true for what is taken, such as object.spec.size <= 5."},
+		{Field{"rule", typeString, "", false,
+			"A CEL expression over object, oldObject, request, namespaceObject and authorizer that is true for objects that are accepted, " +
+				"such as object.spec.size <= 5."},
 			celField(func(r *reading) *string { return &r.Rule }, cel.BoolType)},
-		{Field{"message", typeString, "", false, "What the API server answers where the rule is not true; one line. The rule itself if it is missing."},
+		{Field{"message", typeString, "", false,
+			"What the API server answers if the rule is not true; one line. If missing, the answer names the rule."},
 			setRuleMessage},
 	}, callFields()...)
 }
 
 func mutationFields() []field[reading] {
 	return append([]field[reading]{
-		{Field{"apply", typeString, "", false, "A CEL expression with the fields to set, such as Object{spec: Object.spec{size: 3}}; Object{} for none."},
+		{Field{"apply", typeString, "", false,
+			"A CEL expression that returns the fields to set, such as Object{spec: Object.spec{size: 3}}, or Object{} for none."},
 			celField(func(r *reading) *string { return &r.Apply }, (&patch.ApplyConfigurationCondition{}).ReturnTypes()...)},
-		{Field{"jsonPatch", typeString, "", false, `A CEL expression with a list of changes, such as [JSONPatch{op: "add", path: "/spec/size", value: 3}], in place of apply.`},
+		{Field{"jsonPatch", typeString, "", false,
+			`A CEL expression that returns a list of changes, such as [JSONPatch{op: "add", path: "/spec/size", value: 3}], instead of apply.`},
 			celField(func(r *reading) *string { return &r.JSONPatch }, (&patch.JSONPatchCondition{}).ReturnTypes()...)},
 	}, callFields()...)
 }
