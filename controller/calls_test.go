@@ -24,7 +24,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// caller sends the calls of a run, with the run's own kubeconfig.
+// caller sends the calls of a run with the run's own kubeconfig.
 type caller struct {
 	t      *testing.T
 	config *rest.Config
@@ -46,7 +46,7 @@ func callerOf(t *testing.T, req runner.Request) *caller {
 	return &caller{t, config, client}
 }
 
-// call sends a call and compares code and answer. It may be called from any goroutine.
+// call sends a call and compares status code and answer. Any goroutine may call it.
 func (c *caller) call(name, body string, code int, says string) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.config.Host+"/rolewright/v1/run/"+name, strings.NewReader(body))
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *caller) call(name, body string, code int, says string) {
 	}
 }
 
-// calling is an executor whose runs do nothing but call.
+// calling returns an executor whose runs only send calls.
 func calling(t *testing.T, do func(c *caller)) *fakeExecutor {
 	t.Helper()
 	return &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -76,7 +76,7 @@ func calling(t *testing.T, do func(c *caller)) *fakeExecutor {
 	}}
 }
 
-// Calls are read strictly, and refused with what is wrong and what to do.
+// Calls are decoded strictly. A refusal says what is wrong and what to do.
 func TestCalls_Refuse(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -123,7 +123,7 @@ func TestCalls_Refuse(t *testing.T) {
 	}
 }
 
-// Calls at the same time lose nothing, of each other's or of other clients'.
+// Concurrent calls lose none of each other's changes, and none of other clients' changes.
 func TestCalls_StatusAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -151,8 +151,8 @@ func TestCalls_StatusAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Where the role owns the status it may write all of it, and one that is confined to its
-// namespace waits for nothing outside.
+// If the role owns the status, it may write all of it. A run that is confined to its namespace cannot wait for objects
+// outside of it.
 func TestCalls_OfTheWatch(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -169,8 +169,7 @@ func TestCalls_OfTheWatch(t *testing.T) {
 	}
 }
 
-// An object that is parked is looked after without a run, until what it waits for is
-// there. A change of its spec runs it meanwhile.
+// A parked object is checked without a run until what it waits for is there. A change of its spec starts a run meanwhile.
 func TestCalls_Park(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -212,8 +211,8 @@ func TestCalls_Park(t *testing.T) {
 	}
 }
 
-// A restart goes on with a wait that is on the operator's disk. What else a status says
-// to wait for, as if its author were the operator, is not read: the object runs.
+// After a restart, a wait that is on the operator's disk continues. A wait that is only in the status is ignored, even if
+// it looks like the operator's: the object runs.
 func TestCalls_ParkedOverARestart(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -250,7 +249,7 @@ func TestCalls_ParkedOverARestart(t *testing.T) {
 	}
 }
 
-// What the operator may not do, a call says.
+// A call says what the operator lacks permission for.
 func TestCalls_WithoutPermission(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -264,7 +263,7 @@ func TestCalls_WithoutPermission(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// Objects that wait for a kind that gives no answer do not keep the workers from others.
+// Objects that wait for a kind whose API does not answer do not keep the workers from other objects.
 func TestCalls_ParkedOnWhatHangs(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -291,11 +290,11 @@ func TestCalls_ParkedOnWhatHangs(t *testing.T) {
 		awaitCondition(t, c, create(t, c, object(gvk, ns, fmt.Sprint("parked", i), nil)), status.Ready, "False")
 	}
 	on.Store(true)
-	time.Sleep(2 * minLook) // all are to look
+	time.Sleep(2 * minLook) // by then every object is due to check
 	before := givenUp.Load()
 	obj := create(t, c, object(gvk, ns, "fresh", nil))
 	awaitCondition(t, c, obj, status.Ready, "True")
-	// One after the other, the looks would be 10.
+	// If the checks were made one after the other, there would be 10.
 	if n := atRun.Load() - before; n >= 5 {
 		t.Errorf("the fresh object has run after %d looks", n)
 	}

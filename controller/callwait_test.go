@@ -14,7 +14,8 @@ import (
 	"github.com/rolewright/rolewright/internal/redact"
 )
 
-// What waits for longer is looked for less often, and so is what cannot be read.
+// The longer an object has waited, the less often the operator checks. It also checks less often if the object cannot be
+// read.
 func TestLookPause(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -31,7 +32,7 @@ func TestLookPause(t *testing.T) {
 	}
 }
 
-// A kind that gives no answer is looked at by one object at a time.
+// If a kind does not answer, only one object at a time checks it.
 func TestSilentKinds(t *testing.T) {
 	t.Parallel()
 	var f unansweredKinds
@@ -57,7 +58,7 @@ func TestSilentKinds(t *testing.T) {
 	}
 }
 
-// Answers that refuse, failures, and what a success makes of both.
+// A refusal and a failure replace each other, failures are counted, and a success resets both.
 func TestLooks_After(t *testing.T) {
 	t.Parallel()
 	unauthorized, broken := apierrors.NewUnauthorized("x"), apierrors.NewInternalError(context.DeadlineExceeded)
@@ -76,7 +77,7 @@ func TestLooks_After(t *testing.T) {
 	}
 }
 
-// What is masked is not put into a status.
+// Masked text is not put into a status.
 func TestCalls_Recordable(t *testing.T) {
 	t.Parallel()
 	mask := redact.New()
@@ -96,8 +97,8 @@ func TestCalls_Recordable(t *testing.T) {
 	}
 }
 
-// The time to wait goes on after a run that fails or is interrupted, and ends with a
-// success that does not ask, or when it is over.
+// The time of a wait continues after a run that fails or is interrupted. It ends with a successful run that does not ask
+// to wait, or when it is over.
 func TestAskedAfter(t *testing.T) {
 	t.Parallel()
 	before, now := status.Wait{Name: "before"}, status.Wait{Name: "now"}

@@ -22,8 +22,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Roles that playbooks name are looked for in the copy, where Ansible would look for
-// them outside of it.
+// Roles that playbooks name are searched for in the copy, in the places where Ansible would search outside of it.
 func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	place := contentcopy.Place{Dirs: []string{dir}}
@@ -48,8 +47,8 @@ func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 	}
 }
 
-// A run of a copy has the inputs of a run of what lies there, or each start with another of
-// the two would run every object.
+// A run from a copy has the same inputs as a run from the original. Otherwise each switch between the two would run every
+// object.
 func TestContents_OfACopyAreThoseOfWhatLiesThere(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -72,7 +71,7 @@ func TestContents_OfACopyAreThoseOfWhatLiesThere(t *testing.T) {
 	}
 }
 
-// The queue of a kind that was stopped still hands out objects, when its copy may be gone.
+// After a kind was stopped, its queue still hands out objects, when the copy of the content may already be gone.
 func TestTake_EndsWithTheKind(t *testing.T) {
 	place := contentcopy.Place{Dirs: []string{t.TempDir()}}
 	state := must.Get(place.State(t.Context()))(t)
@@ -96,7 +95,7 @@ func TestTake_EndsWithTheKind(t *testing.T) {
 	}
 }
 
-// A changed watch waits for a run in progress with the old one: that is told, and an alert.
+// A changed watch waits for a run in progress of the old watch. The log says so, and rolewright_kind_ready is 0.
 func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg, before, log := prometheus.NewRegistry(), make(chan struct{}), &strings.Builder{}
@@ -122,7 +121,7 @@ func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A change of the content is told by the word for what runs.
+// Changed content is named after what runs, such as roles or a chart.
 func TestContents_AreCalledByWhatRuns(t *testing.T) {
 	t.Parallel()
 	command := watches.Command{Path: "/bin/true"}

@@ -27,7 +27,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// asRun is a client with the kubeconfig of a run.
+// asRun returns a client with the kubeconfig of a run.
 func asRun(req runner.Request) (client.Client, error) {
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile])
 	if err != nil {
@@ -36,8 +36,7 @@ func asRun(req runner.Request) (client.Client, error) {
 	return client.New(cfg, client.Options{})
 }
 
-// writing is an executor whose runs bring these objects to a content that is
-// new each time, through the proxy.
+// writing returns an executor whose runs write these objects through the proxy, each time with new content.
 func writing(objects ...*unstructured.Unstructured) *fakeExecutor {
 	var n atomic.Int64
 	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -60,7 +59,7 @@ func writing(objects ...*unstructured.Unstructured) *fakeExecutor {
 			case err != nil:
 				return failed(err.Error()), nil
 			default:
-				if err := c.Patch(ctx, is, client.MergeFrom(is.DeepCopy())); err != nil { // nothing
+				if err := c.Patch(ctx, is, client.MergeFrom(is.DeepCopy())); err != nil { // an empty patch
 					return failed(err.Error()), nil
 				}
 				is.SetLabels(next.GetLabels())
@@ -83,7 +82,7 @@ func secret(namespace, name string) *unstructured.Unstructured {
 	return object(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, namespace, name, nil)
 }
 
-// owning are the options of an operator whose objects own what they create.
+// owning returns the options of an operator whose objects own what they create.
 func owning(w ...watches.Watch) Options {
 	for i := range w {
 		w[i].WatchDependentResources = true
@@ -91,7 +90,7 @@ func owning(w ...watches.Watch) Options {
 	return Options{InjectOwnerRef: true, Watches: w}
 }
 
-// awaitWatch waits until changes of a resource are seen.
+// awaitWatch waits until the operator sees changes of a resource.
 func (o *operator) awaitWatch(resource string) {
 	o.t.Helper()
 	eventually(o.t, "the watch of "+resource, func() bool {
@@ -99,7 +98,7 @@ func (o *operator) awaitWatch(resource string) {
 	})
 }
 
-// quiet waits for the runs that are expected, and fails the test if there are more.
+// quiet waits for the expected runs, and fails the test if there are more.
 func quiet(t *testing.T, exec *fakeExecutor, want int, why string) {
 	t.Helper()
 	eventually(t, why, func() bool { return exec.count() >= want })
@@ -166,8 +165,8 @@ func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
 	quiet(t, second, 1, "one run brings the child back")
 }
 
-// Without a record of the last run, because the schema drops it or the watch writes no status, a restart runs the object: what
-// was deleted meanwhile is back, and is watched.
+// If the last run is not recorded, because the schema drops the record or the watch writes no status, a restart runs the
+// object. What was deleted meanwhile is created again, and is watched.
 func TestDependents_WatchedAgainWithoutARecord(t *testing.T) {
 	t.Parallel()
 	own := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"own": {Type: "string"}}}
@@ -213,8 +212,8 @@ func TestDependents_WatchedAgainWithoutARecord(t *testing.T) {
 	}
 }
 
-// What an object owns and its runs only read is watched: an earlier operator, of which the
-// status says nothing, may have made it.
+// Objects that an object owns and its runs only read are watched: an earlier operator may have created them, and the
+// status does not mention them.
 func TestDependents_WatchedOnceRead(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -233,7 +232,7 @@ func TestDependents_WatchedOnceRead(t *testing.T) {
 		if err != nil {
 			return runner.Result{}, err
 		}
-		_ = run.Get(ctx, client.ObjectKeyFromObject(near), near.DeepCopy()) // which may be gone
+		_ = run.Get(ctx, client.ObjectKeyFromObject(near), near.DeepCopy()) // may already be deleted
 		for _, of := range []*unstructured.Unstructured{far, foreign} {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(of.GroupVersionKind())
@@ -313,7 +312,7 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 				t.Errorf("annotations of the child = %v", a)
 			}
 			exec.mu.Lock()
-			exec.do = nil // the finalizer run, should there be one, writes nothing
+			exec.do = nil // a finalizer run, if there is one, writes nothing
 			exec.mu.Unlock()
 			must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 			for _, gone := range []*unstructured.Unstructured{obj, child, role} {
@@ -321,13 +320,13 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 					return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
 				})
 			}
-			get(t, c, foreign) // is no one's, and still there
+			get(t, c, foreign) // nothing owns it, so it must still exist
 		})
 	}
 }
 
-// What was promised for an object is done, also after the watch has stopped to
-// say so: no one else takes our finalizer off.
+// The dependents of an object are deleted even after the watch has dropped pruneOnDelete: no other program removes the
+// operator's finalizer.
 func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -366,7 +365,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 					return runner.Result{}, err
 				}
 				close(began)
-				ctx = context.WithoutCancel(ctx) // a client that does not hear of the run's end
+				ctx = context.WithoutCancel(ctx) // a client that does not notice the end of the run
 				for i := 0; ; i++ {
 					if err = run.Create(ctx, configMap(ns, fmt.Sprintf("child-%d", i))); err != nil {
 						refused <- err
@@ -390,8 +389,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 	}
 }
 
-// An object that ceases to match is not watched any more; the run that is under
-// way is finished all the same.
+// An object that no longer matches the selector is no longer watched. Its run in progress still continues to its end.
 func TestAccess_StaysForAnObjectThatCeasesToMatch(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

@@ -19,8 +19,8 @@ func TestEnvironment_IsWhatDoesNotChangeByItself(t *testing.T) {
 	}
 	tests := []struct {
 		patterns []string
-		more     []string // of others that count, too
-		without  string   // of those that count
+		more     []string // other variables that also count
+		without  string   // variables that no longer count
 	}{
 		{},
 		{patterns: []string{"HOSTNAME", "*_SERVICE_PORT_*"}, more: []string{"HOSTNAME=tea-7d9-x", "TEA_SERVICE_PORT_HTTP=80"}},

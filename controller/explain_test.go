@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What is explained of a status is what the operator decides of it.
+// What explain derives from a status is what the operator decides.
 func TestExplain_SaysWhatIsDecided(t *testing.T) {
 	now := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
 	run := status.Run{
@@ -32,7 +32,7 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 		generation  int64
 		annotations map[string]any
 		cause       string
-		in          time.Duration // below zero for never
+		in          time.Duration // negative for never
 		held        string
 	}{
 		"new":          {nil, 1, nil, "created", 0, ""},
@@ -79,7 +79,7 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 		}
 	}
 
-	// A periodic run of a chart that changes nothing leaves no record.
+	// A periodic run of a chart without a change leaves no record.
 	period := 20 * time.Second
 	chart := watches.Watch{ManageStatus: true, ReconcilePeriod: &period, Content: watches.Content{Command: &watches.Command{Chart: &watches.Chart{}}}}
 	e := Explain(&unstructured.Unstructured{Object: map[string]any{

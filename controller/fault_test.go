@@ -25,13 +25,13 @@ func withFinalizer(w *watches.Watch) {
 	w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
 }
 
-// A proved finalizer run is not repeated because its record cannot be written,
-// and a result that cannot be written is written later, without another run.
+// A successful finalizer run is not repeated if its record cannot be written. A result that cannot be written is written
+// later, without another run.
 func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	exec := &fakeExecutor{}
-	var broken atomic.Int32 // no status is written after so many runs
+	var broken atomic.Int32 // while this many runs have been made, status writes fail
 	faulty := refusing(cfg, http.StatusInternalServerError, func(req *http.Request) bool {
 		return exec.count() == int(broken.Load()) && strings.HasSuffix(req.URL.Path, "/status")
 	})
@@ -65,8 +65,8 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	}
 }
 
-// An object that ceased to match is still released when it is deleted.
-// A client that replaces the object by a manifest takes the finalizer off.
+// An object that no longer matches the selector is still released when it is deleted. A client that replaces the object
+// with a manifest removes the finalizer.
 func TestReconcile_FinalizerComesBack(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -103,7 +103,7 @@ func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 	})
 }
 
-// A schema that lists ansible-operator's conditions as the only ones keeps them.
+// If the schema allows only ansible-operator's conditions, these are kept.
 func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 	t.Parallel()
 	keep := true
@@ -136,7 +136,7 @@ func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 	}
 }
 
-// What others have written into the status of one object, so that no condition fits beside it, costs only that object its conditions.
+// If other clients have filled the status of one object so that no condition fits, only that object loses its conditions.
 func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
 	t.Parallel()
 	keep, most := true, int64(7)
@@ -164,7 +164,7 @@ func TestKind_StatusOfOneObjectWithoutRoom(t *testing.T) {
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
 }
 
-// A field named like the cache's digest is a field like any other.
+// A field with the name of the cache's own digest is an ordinary field.
 func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -182,8 +182,8 @@ func writesStatus(req *http.Request) bool {
 	return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
 }
 
-// A run that is on record before it starts, and then does not because the
-// object has changed back meanwhile, does not stay on record as in progress.
+// A run is recorded before it starts. If it then does not start because the object has changed back, it does not stay
+// recorded as in progress.
 func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -215,8 +215,8 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	}
 }
 
-// A policy or a permission that refuses the end of one run is another's,
-// and may be fixed: the result is written then, in full, and no run waits for it.
+// If a policy or a missing permission refuses the end of one run, that may be fixed later: the complete result is written
+// then, and no run waits for it.
 func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity} {
@@ -251,7 +251,7 @@ func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 	}
 }
 
-// A start that was recorded, and of which the API server has not said so, is no run that was lost: none was made.
+// A start that is recorded although the API server gave no answer is not a lost run: no run was made.
 func TestReconcile_StartOfWhichNoAnswerCame(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -273,7 +273,7 @@ func TestReconcile_StartOfWhichNoAnswerCame(t *testing.T) {
 	}
 }
 
-// A start that is recorded and answered with an error is repeated with growing pauses.
+// A start that is recorded but answered with an error is repeated at growing intervals.
 func TestReconcile_StartsOfWhichNoAnswerComes(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -308,7 +308,7 @@ func TestReconcile_StartsOfWhichNoAnswerComes(t *testing.T) {
 	}
 }
 
-// An API server that has just started may say of an object that it is not there. It is looked at again.
+// An API server that has just started may say that an existing object is not there. The operator checks again.
 func TestReconcile_ObjectThatIsNotThereForAMoment(t *testing.T) {
 	t.Parallel()
 	for name, hits := range map[string]func(req *http.Request, runs int) bool{

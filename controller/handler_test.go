@@ -33,7 +33,7 @@ func hooked(hooks watches.Hooks, timeout time.Duration) (*reconciler, *scope) {
 	return r, s
 }
 
-// A hook prevents a run, by a word that only another object helps, by a panic or by the end of its goroutine; and it cannot
+// A hook prevents a run by a reason that another object must change, by a panic, or by ending its goroutine. It cannot
 // change the object.
 func TestHooks_Before(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestHooks_Before(t *testing.T) {
 	}
 }
 
-// A hook has the time of the run, and its end has the reason of a run that has taken too long.
+// A hook has the time limit of the run. If it exceeds that, the run ends with the reason of a timeout.
 func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 	})
 }
 
-// A check that has found changes, and whose hook fails, has a record that is read back.
+// A check that found changes and whose hook failed has a record that can be read back.
 func TestHooks_AfterACheck(t *testing.T) {
 	t.Parallel()
 	r, s := hooked(watches.Hooks{After: func(context.Context, *unstructured.Unstructured, watches.HookEnd) error { return errors.New("no tray") }}, 0)
@@ -113,7 +113,7 @@ func TestHooks_AfterACheck(t *testing.T) {
 	}
 }
 
-// Variables of a hook take the place of those of the watch, and are copies.
+// Variables from a hook replace those of the watch, and are copies.
 func TestHooks_Vars(t *testing.T) {
 	t.Parallel()
 	kept := map[string]any{"size": 2, "list": []string{"a"}}
@@ -131,8 +131,8 @@ func TestHooks_Vars(t *testing.T) {
 	}
 }
 
-// The hook after a run is told how it has ended, fails it, or adds to its failure; it is not called for a run that is
-// repeated, or that never began.
+// The hook After learns how the run has ended. It can fail a run, or add to its failure. It is not called for a run that
+// is repeated or never began.
 func TestHooks_After(t *testing.T) {
 	t.Parallel()
 	var told []string
@@ -146,7 +146,7 @@ func TestHooks_After(t *testing.T) {
 		r.callAfterHook(t.Context(), s, &run)
 		return run
 	}
-	after(status.Failed, status.ReasonHookFailed) // Before has prevented it
+	after(status.Failed, status.ReasonHookFailed) // Before has prevented the run
 	s.hooked = true
 	after(status.Interrupted, "Interrupted")
 	fine := after(status.Succeeded, "Succeeded")

@@ -22,7 +22,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// reads is a reader of one object: get fills it in, or returns an error.
+// reads is a reader of one object: get fills in the object, or returns an error.
 type reads struct {
 	client.Reader
 
@@ -33,7 +33,7 @@ func (r reads) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ .
 	return r.get(obj.(*unstructured.Unstructured))
 }
 
-// twoWatches are the reconcilers of the tiers gold and silver of one kind.
+// twoWatches returns the reconcilers of the tiers gold and silver of one kind.
 func twoWatches(t *testing.T, gvk schema.GroupVersionKind) (gold, silver *reconciler, registry *prometheus.Registry) {
 	t.Helper()
 	registry = prometheus.NewRegistry()
@@ -55,8 +55,7 @@ func twoWatches(t *testing.T, gvk schema.GroupVersionKind) (gold, silver *reconc
 	return kinds[0].served, kinds[1].served, registry
 }
 
-// Two watches that have seen one object forget it at the same time: none of the metrics of
-// the object stays.
+// Two watches that have seen one object forget it at the same time: no metric of the object remains.
 func TestWatchers_ForgetAtOnce(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	gold, silver, registry := twoWatches(t, gvk)
@@ -75,7 +74,7 @@ func TestWatchers_ForgetAtOnce(t *testing.T) {
 	must.Be(t, "series", 0, must.Get(testutil.GatherAndCount(registry, "resource_created_at_seconds"))(t))
 }
 
-// With a namespace go the permissions there, and the object whose end was seen before.
+// When a namespace is deleted, the permissions in it go too. An object whose end was seen before is then forgotten.
 func TestForget_WithoutPermission(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	r, _, _ := twoWatches(t, gvk)
@@ -87,7 +86,7 @@ func TestForget_WithoutPermission(t *testing.T) {
 	r.objects.with(key, func(e *entry) { must.Be(t, "what is kept of it", (*memory)(nil), e.memory) })
 }
 
-// A run that waited is not shown as waiting by the watch whose object it is no more.
+// A watch does not show a run as waiting if the object no longer belongs to it.
 func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	for _, tier := range []string{"silver", "none"} {
@@ -104,7 +103,7 @@ func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 	}
 }
 
-// While one watch runs an object, another one that its labels now say does nothing with it.
+// While one watch runs an object, another watch that now matches its labels does nothing with it.
 func TestWatchers_WaitForARunOfTheOther(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

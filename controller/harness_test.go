@@ -38,31 +38,31 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4") // unless one is given: these tests wait, for the most part
+	_ = flag.Set("test.parallel", "4") // unless the flag is given: most of the time, these tests wait
 	testenv.Main(m)
 }
 
 var _ JobRunner = (*fakeExecutor)(nil)
 
-// fakeExecutor stands in for ansible-runner where a test is about the cluster
-// and not about Ansible: it does what a function says, in no time.
+// fakeExecutor replaces ansible-runner in tests about the cluster, not about Ansible. It calls a function, which takes no
+// time.
 type fakeExecutor struct {
-	// do makes the result; nil succeeds.
+	// do makes the result; if nil, runs succeed.
 	do func(ctx context.Context, req runner.Request) (runner.Result, error)
 
-	// recover finds the result of a run of an earlier process; nil finds none.
+	// recover finds the result of an earlier process's run; if nil, there is none.
 	recover func(dir, id string) (runner.Result, error)
 
-	// reap ends what is left of a run of an earlier process; nil finds nothing.
+	// reap ends what is left of an earlier process's run; if nil, nothing is left.
 	reap func(id string) error
 
-	// held finds a run of an earlier process that goes on; nil finds none. adopting is true until
-	// those are found; nil never.
+	// held finds a run of an earlier process that is still in progress; if nil, there is none. adopting is true until
+	// those runs are found; nil means false.
 	held     func(id string) (token string, ticket []byte, ok bool)
 	adopting func() bool
-	// unclaimed is a run of an earlier process that has a Job until it is forgotten; empty for none.
+	// unclaimed is a run of an earlier process that has a Job until the run is forgotten; empty for none.
 	unclaimed string
-	// left is what is left of an earlier run that is ended; nil for nothing.
+	// left says what is left of an earlier run that is being ended; if nil, nothing is.
 	left func() string
 
 	mu        sync.Mutex
@@ -83,7 +83,7 @@ func (f *fakeExecutor) FindJobRun(_ context.Context, id, _ string) (token string
 // Adopting implements [JobRunner].
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
 
-// UnclaimedJobRuns implements [JobRunner]: the run is of the only object that there is.
+// UnclaimedJobRuns implements [JobRunner]: the run belongs to the only object.
 func (f *fakeExecutor) UnclaimedJobRuns(context.Context, string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Resu
 	return f.do(ctx, req)
 }
 
-// Recover knows of no run.
+// Recover finds the result of an earlier process's run.
 func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Masker) (runner.Result, error) {
 	if f.recover == nil {
 		return runner.Result{}, runner.ErrNoRecord
@@ -126,7 +126,7 @@ func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Maske
 	return f.recover(dir, id)
 }
 
-// Reap notes for which run it is called.
+// Reap records for which run it is called.
 func (f *fakeExecutor) Reap(id string) error {
 	f.mu.Lock()
 	f.reaped = append(f.reaped, id)
@@ -137,14 +137,14 @@ func (f *fakeExecutor) Reap(id string) error {
 	return f.reap(id)
 }
 
-// count is the number of runs so far.
+// count returns the number of runs so far.
 func (f *fakeExecutor) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.runs)
 }
 
-// ranFor counts the runs whose extra vars name the object.
+// ranFor returns the number of runs whose extra vars name the object.
 func (f *fakeExecutor) ranFor(name string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,7 +179,7 @@ func requeue(period string) runner.Result {
 	return r
 }
 
-// requests counts what the operator sends to the API server.
+// requests counts the requests that the operator sends to the API server.
 type requests struct {
 	next   http.RoundTripper
 	counts *sync.Map // "PATCH status" → *atomic.Int64
@@ -214,8 +214,8 @@ func (c requests) add(kind string) {
 	n.(*atomic.Int64).Add(1)
 }
 
-// readsAll is the resource of which a request begins to read all objects: a list, but for its
-// further pages and one of a single name, or a watch that sends the list first; empty for all others.
+// readsAll returns the resource if the request begins to read all its objects: a list (but not its further pages, and not
+// a list of a single name), or a watch that begins with a list. For other requests it returns "".
 func readsAll(req *http.Request) string {
 	query := req.URL.Query()
 	if req.Method != http.MethodGet || query.Get("fieldSelector") != "" || query.Get("continue") != "" || query.Get("watch") != "" && query.Get("sendInitialEvents") != "true" {
@@ -236,7 +236,7 @@ func readsAll(req *http.Request) string {
 	return strings.Join(append(parts[:group:group], rest[0]), "/")
 }
 
-// operator is a manager that serves watches of this package under test.
+// operator is a manager that serves watches of this package in a test.
 type operator struct {
 	t      *testing.T
 	set    *Set
@@ -249,7 +249,7 @@ type operator struct {
 	ended  chan error
 }
 
-// count is how many requests of a kind were sent: "PATCH", "PATCH status", ….
+// count returns how many requests of a kind were sent: "PATCH", "PATCH status", ….
 func (o *operator) count(kind string) int64 {
 	if n, ok := o.counts.Load(kind); ok {
 		return n.(*atomic.Int64).Load()
@@ -263,7 +263,7 @@ func (o *operator) log() string {
 	return o.logs.String()
 }
 
-// watchOf is a watch of gvk with the defaults of watches.yaml.
+// watchOf returns a watch of gvk with the defaults of watches.yaml.
 func watchOf(gvk schema.GroupVersionKind, edit ...func(*watches.Watch)) watches.Watch {
 	w := watches.Watch{
 		GVK: gvk, Content: watches.Content{Role: "testdata/roles/r"}, MaxRunnerArtifacts: 20,
@@ -275,7 +275,7 @@ func watchOf(gvk schema.GroupVersionKind, edit ...func(*watches.Watch)) watches.
 	return w
 }
 
-// start runs an operator until stop or the end of the test.
+// start runs an operator until stop is called or the test ends.
 func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *operator {
 	t.Helper()
 	o := &operator{t: t, exec: exec, counts: &sync.Map{}, logs: &strings.Builder{}, root: opts.RunnerRoot, ended: make(chan error, 1)}
@@ -288,7 +288,7 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 		o.logs.WriteString(prefix + " " + args + "\n")
 	}, funcr.Options{Verbosity: 1})
 	opts.GracefulShutdown = cmp.Or(opts.GracefulShutdown, 20*time.Second)
-	hanging := 3 * time.Minute // an operator that ends needs less
+	hanging := 3 * time.Minute // more than an operator needs to end
 	mgr, err := manager.New(cfg, manager.Options{
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Logger: log, GracefulShutdownTimeout: &hanging,
@@ -347,8 +347,7 @@ func (o *operator) stop() {
 	o.ended = nil
 }
 
-// eventually waits until cond holds; what says what is waited for. Only a
-// hanging test fails here.
+// eventually waits until cond is true; what names the condition. It fails only if the test hangs.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
@@ -360,11 +359,11 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// settle gives an operator the time to do what it should not do. Nothing tells
-// of a run that was put off; and it is put off for minPeriod.
+// settle gives an operator time to do what it should not do. Nothing reports a run that was put off, and runs are put off
+// for minPeriod.
 func settle() { time.Sleep(minPeriod + 200*time.Millisecond) }
 
-// taskStart is the i-th event of a play whose tasks do nothing but start.
+// taskStart returns the i-th event of a play whose tasks only start.
 func taskStart(i int) jobevent.Event {
 	const id = "11111111-1111-1111-1111-111111111111"
 	if i == 0 {
@@ -381,7 +380,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// through is cfg whose requests all go to do, which passes them on to next or answers them itself.
+// through returns cfg, but all requests go to do, which passes them to next or answers them itself.
 func through(cfg *rest.Config, do func(req *http.Request, next http.RoundTripper) (*http.Response, error)) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -390,7 +389,8 @@ func through(cfg *rest.Config, do func(req *http.Request, next http.RoundTripper
 	return cfg
 }
 
-// refusing is cfg where what hits is refused with code, as by an API server that fails or an admission policy.
+// refusing returns cfg, but the requests for which hits is true are refused with code, like by a failing API server or an
+// admission policy.
 func refusing(cfg *rest.Config, code int, hits func(*http.Request) bool) *rest.Config {
 	return through(cfg, func(req *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if hits(req) {
@@ -408,12 +408,12 @@ func refusal(req *http.Request, code int) *http.Response {
 	return answer(req, code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"refused by the test"}`, reason, code))
 }
 
-// answer is an answer of an API server to req.
+// answer returns an answer of an API server to req.
 func answer(req *http.Request, code int, body string) *http.Response {
 	return &http.Response{StatusCode: code, Request: req, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// object is a new object of gvk, not yet created.
+// object returns a new object of gvk that is not created yet.
 func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetGroupVersionKind(gvk)
@@ -425,7 +425,8 @@ func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string
 	return obj
 }
 
-// installed is a new kind in the API server, with a namespace for its objects and a client that may do everything.
+// installed installs a new kind in the API server. It returns a namespace for its objects, and a client that may do
+// everything.
 func installed(t *testing.T, opts ...testenv.CRDOption) (*rest.Config, client.Client, schema.GroupVersionKind, string) {
 	t.Helper()
 	cfg := testenv.Config(t)
@@ -452,7 +453,7 @@ func get(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstruc
 	return out
 }
 
-// lastRun is the recorded run of a status.
+// lastRun returns the recorded run of a status.
 func lastRun(st map[string]any) (status.Run, bool) {
 	if last := status.Read(st).Last; last != nil {
 		return *last, true
@@ -462,7 +463,7 @@ func lastRun(st map[string]any) (status.Run, bool) {
 
 func hasActiveRun(st map[string]any) bool { return status.Read(st).Active != nil }
 
-// condition is a condition of obj by its type; empty if there is none.
+// condition returns a condition of obj by its type; empty if there is none.
 func condition(obj *unstructured.Unstructured, kind string) map[string]any {
 	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 	for _, item := range list {
@@ -473,7 +474,7 @@ func condition(obj *unstructured.Unstructured, kind string) map[string]any {
 	return map[string]any{}
 }
 
-// awaitCondition waits for a condition to have the status for the object's generation.
+// awaitCondition waits until a condition has the status for the object's current generation.
 func awaitCondition(t *testing.T, c client.Client, obj *unstructured.Unstructured, kind, value string) *unstructured.Unstructured {
 	t.Helper()
 	var is *unstructured.Unstructured
@@ -496,8 +497,7 @@ func update(t *testing.T, c client.Client, obj *unstructured.Unstructured, edit 
 
 func newUID() string { return string(uuid.NewUUID()) }
 
-// updateStatus writes what a role might write, against all conflicts. It may
-// be called from any goroutine.
+// updateStatus changes the status like a role does, and repeats it at conflicts. Any goroutine may call it.
 func updateStatus(t *testing.T, c client.Client, obj *unstructured.Unstructured, edit func(map[string]any)) {
 	t.Helper()
 	ctx := context.Background()

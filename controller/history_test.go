@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What a run wrote is told without what a terminal would interpret. What was told is not changed
-// afterwards: readers of events have it.
+// What a run wrote is returned without control sequences of a terminal. A returned list never changes, because readers of
+// events keep it.
 func TestHistory_Writes(t *testing.T) {
 	t.Parallel()
 	store := must.Get(history.Open(history.Options{Path: filepath.Join(t.TempDir(), "runs.db"), MaxRuns: 1, MaxBytes: 1 << 20, Log: logr.Discard()}))(t)
@@ -37,7 +37,7 @@ func TestHistory_Writes(t *testing.T) {
 	must.Be(t, "fields at the end", []string{s.mask.Mask("data.hunter2-hunter2")}, is.Fields)
 }
 
-// What is kept of a long name does not keep all of it in memory.
+// A shortened name does not keep the long name in memory.
 func TestHistory_PlainNameIsACopy(t *testing.T) {
 	t.Parallel()
 	name := strings.Repeat("n", 1<<20)

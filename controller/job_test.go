@@ -29,7 +29,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run that goes on is taken over before new ones begin, and has its place among them.
+// A run that is still in progress is adopted before new runs begin, and takes a place like them.
 func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -72,7 +72,7 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// objectOfJobs is an object of a kind whose runs are Jobs.
+// objectOfJobs creates an object of a kind whose runs are Jobs.
 func objectOfJobs(t *testing.T) (*rest.Config, client.Client, watches.Watch, *unstructured.Unstructured) {
 	t.Helper()
 	cfg, c, gvk, ns := installed(t)
@@ -104,7 +104,7 @@ func TestMetrics_ShowThatARunWaitsForItsPod(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// A run that goes on and cannot be followed yet, as on a full disk, is neither ended nor recorded: it is followed later.
+// A run in progress that cannot be followed yet, as on a full disk, is neither ended nor recorded. It is followed later.
 func TestAdoption_IsTriedAgain(t *testing.T) {
 	t.Parallel()
 	cfg, c, w, obj := objectOfJobs(t)
@@ -138,8 +138,8 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 		`rolewright_runs_in_flight{group="`+w.GVK.Group+`",kind="Widget",version="`+w.GVK.Version+`"} 0`+"\n"), "rolewright_runs_in_flight"))
 }
 
-// What a run has parked its object for, the operator process knew that began it, or may be a secret that the run has read: the
-// run after that parks the object, and until then the object is not ready.
+// Only the process that began the run knew what the run has parked its object for; that may also be a secret that the run
+// has read. So the next run parks the object, and until then the object is not ready.
 func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 	t.Parallel()
 	cfg, c, w, obj := objectOfJobs(t)
@@ -154,7 +154,7 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 		run, _ := lastRun(st)
 		return run
 	}
-	address := make(chan string, 2) // of the proxy, for each run
+	address := make(chan string, 2) // of the proxy; one for each run
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if req.ID != lost.ID {
 			if run := last(); run.ID != lost.ID || !run.NotYet() || run.RequeueAfter != notYetPause {
@@ -170,7 +170,7 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 		if req.ID != lost.ID {
 			at = callerOf(t, req)
 		}
-		at.call("wait", ask, 200, `"parked":true`) // no event of the run tells of it
+		at.call("wait", ask, 200, `"parked":true`) // there is no event of the run for this
 		return succeeded(), nil
 	}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
@@ -180,8 +180,8 @@ func TestAdoption_OfARunThatParksItsObject(t *testing.T) {
 	must.Be(t, "runs", 2, exec.count())
 }
 
-// What a run that was adopted has touched before is not known, so it prunes nothing. What it creates is noted all the same, for
-// those after it.
+// What an adopted run touched before the adoption is not known, so the run prunes nothing. What it creates is still
+// recorded for later runs.
 func TestAdoption_NotesWhatTheRunCreates(t *testing.T) {
 	t.Parallel()
 	cfg, c, w, obj := objectOfJobs(t)
@@ -208,7 +208,8 @@ func TestAdoption_NotesWhatTheRunCreates(t *testing.T) {
 	must.Be(t, "note", string(obj.GetUID())+"/configmaps/"+obj.GetNamespace()+"/child", get(t, c, child).GetAnnotations()[proxy.AnnotationCreated])
 }
 
-// An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.
+// An operator died after it had recorded the end of a run and before it removed the Job. The next operator removes the
+// Job and does not run the object.
 func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	t.Parallel()
 	cfg, c, w, obj := objectOfJobs(t)
@@ -228,8 +229,8 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	}
 }
 
-// A run that cannot be adopted has ended before the next one begins, also where the watch makes no Jobs any more. Until then its
-// object has no place, and the status says what is left.
+// A run that cannot be adopted is ended before the next one begins, even if the watch no longer makes Jobs. Until then
+// its object has no place, and the status says what is left.
 func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 	t.Parallel()
 	for _, executor := range []watches.Executor{watches.ExecutorJob, ""} {
@@ -269,7 +270,7 @@ func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 	}
 }
 
-// So it is where no status names the run.
+// The same holds if no status names the run.
 func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -302,8 +303,8 @@ func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 	}
 }
 
-// The time that a run has is counted from its beginning in its Pod, whichever process has seen that, and it does not stand still before
-// its first sign. Its Pod may wait as long.
+// The time of a run counts from its beginning in its Pod, whichever process saw that. The idle time counts even before
+// its first sign of life. The Pod may wait for as long as the run may take.
 func TestLifetime_OfARunInAPod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,7 +317,7 @@ func TestLifetime_OfARunInAPod(t *testing.T) {
 			<-ctx.Done()
 			return time.Since(from)
 		}
-		works := func(waits, ago time.Duration) func(*lifetime) { // without standing still
+		works := func(waits, ago time.Duration) func(*lifetime) { // without exceeding the idle timeout
 			return func(l *lifetime) {
 				l.waits()
 				time.Sleep(waits)
@@ -334,7 +335,7 @@ func TestLifetime_OfARunInAPod(t *testing.T) {
 			"it was adopted, begun":   {func(l *lifetime) { l.spent(70 * time.Minute); works(0, 20*time.Minute)(l) }, 40 * time.Minute},
 			"it was adopted, waiting": {func(l *lifetime) { l.spent(20 * time.Minute); works(30*time.Minute, 0)(l) }, 30*time.Minute + time.Hour},
 			"it has half of its time": {func(l *lifetime) { l.waits(); l.spent(30 * time.Minute) }, 30 * time.Minute},
-			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, handIn}, // to say that it has ended
+			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, handIn}, // time to report that it has ended
 			"the clock has gone back": {func(l *lifetime) { l.waits(); l.spent(-time.Hour) }, time.Hour},
 			"a run on this machine":   {func(*lifetime) {}, time.Minute},
 		} {

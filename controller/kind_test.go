@@ -29,7 +29,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// crdObject is the CustomResourceDefinition of gvk as it is installed.
+// crdObject returns the CustomResourceDefinition of gvk as it is installed.
 func crdObject(t *testing.T, c client.Client, gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
@@ -46,7 +46,7 @@ func crdObject(t *testing.T, c client.Client, gvk schema.GroupVersionKind) *unst
 	return nil
 }
 
-// reinstall creates the CustomResourceDefinition of gvk once more.
+// reinstall creates the CustomResourceDefinition of gvk again.
 func reinstall(t *testing.T, c client.Client, crd *unstructured.Unstructured) {
 	t.Helper()
 	next := &unstructured.Unstructured{Object: map[string]any{"spec": crd.Object["spec"]}}
@@ -58,7 +58,7 @@ func reinstall(t *testing.T, c client.Client, crd *unstructured.Unstructured) {
 	t.Cleanup(func() { _ = c.Delete(context.Background(), next) })
 }
 
-// A kind that is missing, or goes and comes back, is waited for; the others go on.
+// The operator waits for a kind that is missing, or that is removed and comes back. The other kinds are served meanwhile.
 func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -98,7 +98,7 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// An API server that has just started may not know a kind for a moment: that stops no run.
+// An API server that has just started may not know a kind for a moment. That stops no run.
 func TestKind_OneNotFoundStopsNoRun(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -124,7 +124,7 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return list
 }
 
-// Two groups with one kind and version, which ansible-operator refuses.
+// Two groups may have one kind and version, which ansible-operator refuses.
 func TestKind_TwoGroupsWithOneKind(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -142,7 +142,7 @@ func TestKind_TwoGroupsWithOneKind(t *testing.T) {
 	}
 }
 
-// A kind that may not be read is named with what to grant; the others go on.
+// If the operator may not read a kind, the log says what to grant. The other kinds are served.
 func TestKind_MissingPermission(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -162,8 +162,8 @@ func TestKind_MissingPermission(t *testing.T) {
 	}
 }
 
-// A first list that fails is why the kind is not served, and says so. Permissions that are taken away later are noticed at the
-// next list or watch, and so is that they are back.
+// If the first list fails, the kind is not served, and the operator says why. A permission that is removed later, or is
+// given back, is noticed at the next list or watch.
 func TestKind_ListFails(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -194,7 +194,7 @@ func TestKind_ListFails(t *testing.T) {
 	})
 }
 
-// The kind is served, and the operator ready, as long as the objects of one namespace are seen.
+// The kind is served, and the operator is ready, as long as it can see the objects of one namespace.
 func TestKind_ListFailsInOneNamespace(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, kept := installed(t)
@@ -216,7 +216,7 @@ func TestKind_ListFailsInOneNamespace(t *testing.T) {
 	})
 }
 
-// A conversion webhook that does not answer keeps the API server from listing the objects.
+// If a conversion webhook does not answer, the API server cannot list the objects.
 func TestKind_CannotBeListed(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -230,8 +230,8 @@ func TestKind_CannotBeListed(t *testing.T) {
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "two", nil)), status.Ready, "True")
 }
 
-// withdrawing is cfg whose permission to see widgets, in a namespace or in all, is taken away by withdraw, as is that its watches
-// go on.
+// withdrawing returns cfg and a function that takes away the permission to see widgets, in one namespace or in all, and
+// ends their watches.
 func withdrawing(cfg *rest.Config, namespace string) (limited *rest.Config, withdraw func(on bool)) {
 	var withdrawn atomic.Bool
 	lists := &denial{resource: path.Join("/", namespace, "widgets")[1:]}
@@ -252,8 +252,8 @@ func withdrawing(cfg *rest.Config, namespace string) (limited *rest.Config, with
 	}
 }
 
-// Who may not patch the finalizer onto an object, as who has the permissions of an older operator, is told what to grant. No
-// run is made, since the object could go without its finalizer run.
+// If the operator may not patch the finalizer onto an object, as with the permissions of an older operator, it says what
+// to grant. No run is made, because the object could be deleted without its finalizer run.
 func TestKind_FinalizerWithoutPatch(t *testing.T) {
 	t.Parallel()
 	cfg, _, gvk, ns := installed(t)
@@ -280,7 +280,7 @@ func TestKind_FinalizerWithoutPatch(t *testing.T) {
 	must.Be(t, "runs", 0, exec.count())
 }
 
-// No status subresource: a message, no write, no loop.
+// Without a status subresource there is a message, no write, and no loop.
 func TestKind_WithoutStatusSubresource(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t, testenv.WithoutStatus())
@@ -300,7 +300,7 @@ func TestKind_WithoutStatusSubresource(t *testing.T) {
 	}
 }
 
-// prunesSummary is a schema that keeps the conditions of a status, and nothing else of it.
+// prunesSummary is a schema that keeps only the conditions of a status.
 func prunesSummary() testenv.CRDOption {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	return testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
@@ -318,7 +318,7 @@ func prunesSummary() testenv.CRDOption {
 	})
 }
 
-// A schema that drops the summary costs a message, and no loop.
+// If the schema drops the summary, there is a message, and no loop.
 func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t, prunesSummary())
@@ -345,8 +345,8 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	awaitCondition(t, c, obj, status.Ready, "True")
 
-	// After a restart, the object was run before, however little is known of it; one that was
-	// made or changed meanwhile is told from it.
+	// After a restart, the object counts as run before, however little is known about it. An object that was created or
+	// changed meanwhile is told apart from it.
 	edited := create(t, c, object(gvk, ns, "edited", map[string]any{"size": int64(1)}))
 	awaitCondition(t, c, edited, status.Ready, "True")
 	o.stop()
@@ -362,7 +362,7 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	}
 }
 
-// A schema that refuses the conditions costs a message; the run counts.
+// If the schema refuses the conditions, there is a message, and the run still counts.
 func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
@@ -382,12 +382,12 @@ func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
 	}
 }
 
-// An object with no room left gets its conditions, and no loop.
+// An object without room left gets its conditions, and no loop.
 func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	var obj *unstructured.Unstructured
-	// The limit is etcd's: find it from above.
+	// The limit is etcd's. Find it from above.
 	for size := 1_572_864; obj == nil; size -= 256 {
 		try := object(gvk, ns, "big", map[string]any{"fill": strings.Repeat("x", size)})
 		if c.Create(t.Context(), try) == nil {
@@ -410,7 +410,7 @@ func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
 	}
 }
 
-// A running run may end while the operator stops, and its result is written.
+// A run in progress may end while the operator stops, and its result is written.
 func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -437,7 +437,7 @@ func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 	}
 }
 
-// A run that outlives the graceful time is stopped, recorded, and repeated.
+// A run that exceeds the graceful shutdown timeout is stopped, recorded, and repeated.
 func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -529,7 +529,7 @@ func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 	}
 }
 
-// Progress is shown while the run lasts, at a bounded rate.
+// Progress is written while the run is in progress, at a limited rate.
 func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -566,7 +566,7 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	}
 }
 
-// Periods and annotations that make no sense are said, not obeyed, and stop nothing.
+// Wrong periods and annotations are reported and ignored, and stop nothing.
 func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -595,7 +595,7 @@ func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 	}
 }
 
-// What annotations ask for is bounded by the watch, unless it trusts them; and what is not done is said.
+// What annotations ask for is limited by the watch, unless it trusts them. A warning says what is ignored.
 func TestAnnotated(t *testing.T) {
 	base := settings{period: time.Hour, artifacts: 20, verbosity: 2, timeout: time.Hour, idleTimeout: time.Minute}
 	none := settings{period: time.Hour, artifacts: -1, verbosity: 2}

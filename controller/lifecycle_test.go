@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// One worker serves all objects; the failing one comes back at once, for ever.
+// There is one worker for all objects. The failing object is due again at once, every time.
 func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -62,7 +62,7 @@ func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Specs and statuses of every shape that a schema without types lets in.
+// Specs and statuses of every shape that a schema without types accepts.
 func TestReconcile_ObjectsOfAnyShape(t *testing.T) {
 	t.Parallel()
 	cfg, _, gvk, ns := installed(t)
@@ -109,8 +109,8 @@ func TestReconcile_ObjectsOfAnyShape(t *testing.T) {
 	quiet(t, exec, 2*len(shapes), "one run for each object")
 }
 
-// Many objects at once, among them one that wants to run all the time: everyone gets its run, and only the
-// restless one more.
+// There are many objects at once, and one of them is due all the time: each object gets its run, and only the restless
+// one runs more often.
 func TestReconcile_ManyObjectsAndARestlessOne(t *testing.T) {
 	t.Parallel()
 	const many = 100
@@ -142,7 +142,7 @@ func TestReconcile_ManyObjectsAndARestlessOne(t *testing.T) {
 	}
 }
 
-// However often others change what an object owns while it runs, that is one more run; two if the watch was behind.
+// However often other clients change a dependent during a run, only one more run follows, or two if the watch was behind.
 func TestDependents_ChangesDuringARunAreOneMoreRun(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

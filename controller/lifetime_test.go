@@ -22,15 +22,14 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// cutShort is what the runner returns for a run whose context has ended, which
-// was at task by then.
+// cutShort returns what the runner returns for a run whose context has ended; task was in progress then.
 func cutShort(ctx context.Context, req runner.Request, task jobevent.Task) (runner.Result, error) {
 	return runner.Result{ID: req.ID, ExitCode: -1, Finished: time.Now(), Summary: jobevent.Summary{Task: task}},
 		fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx))
 }
 
-// hanging are runs that do nothing until they are stopped, the finalizer's
-// excepted, and say on the channel that they have begun.
+// hanging returns an executor whose runs do nothing until they are stopped, except finalizer runs, and a channel on which
+// they report that they have begun.
 func hanging() (*fakeExecutor, chan runner.Request) {
 	began := make(chan runner.Request, 16)
 	task := jobevent.Task{Name: "Wait for nothing", Role: "r", Path: "roles/r/tasks/main.yml:7"}
@@ -44,7 +43,7 @@ func hanging() (*fakeExecutor, chan runner.Request) {
 	}}, began
 }
 
-// until are runs that succeed once something can be received of end.
+// until returns an executor whose runs succeed when something can be received from end.
 func until(end <-chan struct{}) *fakeExecutor {
 	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		select {
@@ -102,7 +101,7 @@ func TestLifetime_LimitsNameTheTask(t *testing.T) {
 func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
-	// Together the pauses are longer than the limit, and each is shorter by far.
+	// All pauses together are longer than the limit. Each is much shorter.
 	const limit, pause, events = 20 * time.Second, 11 * time.Second, 2
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		for i := range events {
@@ -155,7 +154,7 @@ func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
 	}
 }
 
-// The watch shows the deletion after the run was recorded, and before it has begun.
+// The watch reports the deletion after the run was recorded and before it has begun.
 func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -178,7 +177,7 @@ func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
 	eventually(t, "the run has ended", func() bool { return strings.Contains(o.log(), ErrObjectGone.Error()) })
 }
 
-// A role that writes the spec of its own object is not stopped for that.
+// A run is not stopped if its own role changes the spec of its object.
 func TestLifetime_OnChangeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -202,7 +201,7 @@ func TestLifetime_OnChangeOfItsOwn(t *testing.T) {
 	quiet(t, exec, 2, "a run, and one for what it has changed")
 }
 
-// Which generations a run has made is known when its writes have ended.
+// Which generations a run itself has caused is known only when its writes have ended.
 func TestProgress_OnChange(t *testing.T) {
 	for name, tt := range map[string]struct {
 		events func(p *progress, seen func(generation int64))
@@ -255,8 +254,8 @@ func TestLifetime_OnChange(t *testing.T) {
 	}
 }
 
-// A role that protects a section is not stopped in it, whatever becomes of its
-// object; and begins none once it is being stopped.
+// A run is not stopped in a section that the role protects, whatever happens to its object. It cannot begin a section
+// once it is being stopped.
 func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

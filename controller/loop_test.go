@@ -24,8 +24,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Another controller changes back what each run does: after ten runs the object says so, and
-// further changes wait.
+// Another controller reverts what each run does. After ten runs, the object says so, and further changes wait.
 func TestLoops_AreSlowedDown(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -66,8 +65,8 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 	})
 }
 
-// A role that changes the spec of its own object each time is slowed down, too, and the object says so. Others' edits never
-// are, nor do they count where they come while such a role runs.
+// A role that changes the spec of its own object in each run is slowed down too, and the object says so. Edits by others
+// are never slowed down, and do not count if they come while such a role runs.
 func TestLoops_OfOneRole(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -89,7 +88,7 @@ func TestLoops_OfOneRole(t *testing.T) {
 			return c.Patch(ctx, object(gvk, ns, name, nil), patch)
 		}
 		own, err := asRun(req)
-		err = errors.Join(err, os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)) // what is kept of the run
+		err = errors.Join(err, os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)) // what is remembered of the run
 		if name == "edited" && n <= loopRuns+2 {
 			err = errors.Join(err, set(c, "edit"))
 		}
@@ -114,7 +113,7 @@ func TestLoops_OfOneRole(t *testing.T) {
 	must.Be(t, "Looping of the one that is edited", 0, len(condition(get(t, c, edited), status.Looping)))
 }
 
-// Only runs count that changes by others have started, one soon after the other.
+// Only runs count that were started by others' changes, and that follow each other closely.
 func TestLoops_AreRunsInARow(t *testing.T) {
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
 	n := 0
@@ -149,7 +148,7 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 	}
 }
 
-// A run by time that has found such a change does not end the count: another one would begin it again each period.
+// A periodic run that finds such a change does not reset the count. Otherwise the loop would begin again in each period.
 func TestLoops_OutliveRunsByTime(t *testing.T) {
 	for c, want := range map[cause]int{causePeriod: loopRuns, causeRetry: loopRuns, causeManual: 0, causeContent: 0} {
 		run := status.Run{Cause: string(c), Result: status.Succeeded}
@@ -158,8 +157,9 @@ func TestLoops_OutliveRunsByTime(t *testing.T) {
 	}
 }
 
-// Objects in another namespace may name an owner that their writers may not touch: their changes are counted apart, so that those of
-// what the owner has in its own namespace do not wait for them, nor are taken for a loop for the runs between them.
+// Objects in another namespace may name an owner that their writers may not touch. Their changes are counted separately,
+// so that changes of what the owner has in its own namespace do not wait for them, and do not count as a loop because of
+// the runs between them.
 func TestLoops_CountOtherNamespacesApart(t *testing.T) {
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
 	m := &memory{}

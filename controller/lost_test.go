@@ -26,19 +26,18 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Of a run that another process has begun counts what is proved, and only for
-// the object, the generation and the run that it was made for.
+// If another process has begun a run, only a proved result counts, and only for the object, the generation and the run of
+// the ticket.
 func TestLost_WhatIsProvedCounts(t *testing.T) {
 	t.Parallel()
 	proved := func(string, string) (runner.Result, error) { return succeeded(), nil }
 	failing := func(string, string) (runner.Result, error) { return failed("broken"), nil }
 	for name, tt := range map[string]struct {
 		change  func(*runstore.Ticket)
-		file    string // instead of the ticket
+		file    string // what the file contains instead of the ticket
 		recover func(dir, id string) (runner.Result, error)
-		adopted status.Result // empty: lost
-		// stranger is true where nothing on disk agrees with the status: then
-		// nothing is done to processes or files.
+		adopted status.Result // empty: the run is lost
+		// stranger is true if nothing on disk matches the status. Then processes and files are left alone.
 		stranger bool
 		left     error
 		unseen   int // how often processes cannot be listed
@@ -72,7 +71,7 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 
 			var looks atomic.Int32
 			if tt.unseen > 0 {
-				opts.RetryMin = time.Millisecond // that look is repeated as what has failed is
+				opts.RetryMin = time.Millisecond // listing the processes is retried after RetryMin
 			}
 			exec := &fakeExecutor{recover: tt.recover, reap: func(string) error {
 				if int(looks.Add(1)) <= tt.unseen {
@@ -108,7 +107,8 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 	}
 }
 
-// A status that is from before an end that it has had was restored, with all that the run had made: the run is made again.
+// If a backup restores a status from before the end of a run, what that run did is restored too. So the run is made
+// again.
 func TestLost_WhatARestoredStatusHadDoesNotCount(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -135,7 +135,8 @@ func TestLost_WhatARestoredStatusHadDoesNotCount(t *testing.T) {
 	must.Be(t, "runs", 2, exec.count())
 }
 
-// An end that the API server has refused for good counts for the next process, which does not run again.
+// If the API server has refused the end of a run for good, that end still counts for the next process: it does not run
+// again.
 func TestLost_WhatNoStatusHadCounts(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -155,16 +156,16 @@ func TestLost_WhatNoStatusHadCounts(t *testing.T) {
 	}
 }
 
-// Runs that are lost again and again may be what the operator is killed for: they are put off, so that it gets to
-// other objects, and change nothing else of what the object is.
+// Runs that are lost again and again may be the reason why the operator is killed. They are put off, so that other
+// objects get their turn. Nothing else about the object changes.
 func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		before     int64 // so many were lost in a row
-		generation int64 // that they were of; 0 for the object's
+		before     int64 // how many were lost in a row before
+		generation int64 // generation of those runs; 0 for the object's
 		requested  string
 		deleted    bool
-		losses     int64 // that are recorded
+		losses     int64 // how many the status records
 		putOff     bool
 	}{
 		"the first":                 {losses: 1},
@@ -219,7 +220,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 			awaitCondition(t, c, other, status.Ready, "True")
 			settle()
 			o.stop()
-			start(t, cfg, exec, opts) // which knows no more than the status says
+			start(t, cfg, exec, opts) // a new process, which knows only what the status says
 			settle()
 			if n := exec.ranFor("one"); n != 0 {
 				t.Fatalf("%d runs of it, want none", n)
@@ -245,7 +246,7 @@ func TestLost_AgainAndAgainIsPutOff(t *testing.T) {
 	}
 }
 
-// A run that counts is of the object as it was; what has changed since is run.
+// A recovered result counts for the object as it was then. Later changes start a run.
 func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -268,7 +269,7 @@ func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	}
 }
 
-// leave makes the private data directory that an earlier process has left.
+// leave creates the private data directory that an earlier process has left.
 func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*runstore.Ticket), instead string) {
 	t.Helper()
 	store := storeOf(t, root)
@@ -289,7 +290,7 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	must.Do(t, os.WriteFile(filepath.Join(dir, runstore.TicketFile), data, 0o600))
 }
 
-// storeOf is a store that is asked only where things are.
+// storeOf returns a store that is used only for its paths.
 func storeOf(t *testing.T, root string) *runstore.Store {
 	t.Helper()
 	store := must.Get(runstore.New(runstore.Options{Root: root, MaxBytes: -1}, logr.Discard()))(t)
@@ -313,7 +314,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 	stranger := filepath.Join(opts.RunnerRoot, ".runs", "stranger")
 	must.Do(t, os.MkdirAll(filepath.Join(stranger, "something"), 0o700))
 
-	// The first try to find out which objects are gone fails.
+	// The first attempt to find out which objects are gone fails.
 	var tried atomic.Bool
 	faulty := refusing(cfg, http.StatusInternalServerError, func(req *http.Request) bool {
 		return strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadataList") && req.URL.Query().Get("watch") == "" && !tried.Swap(true)

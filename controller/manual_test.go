@@ -7,8 +7,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// The annotation reconcile-at runs the object once per value, also if it is set while
-// a run is in progress, and not again after a restart.
+// The annotation reconcile-at runs the object once per value, even if it is set while a run is in progress, and not again
+// after a restart.
 func TestManual_RunsOncePerRequest(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -40,7 +40,7 @@ func TestManual_RunsOncePerRequest(t *testing.T) {
 
 	o.stop()
 	start(t, cfg, exec, opts)
-	ask("a b") // refused: no request
+	ask("a b") // refused, so it is not a request
 	eventually(t, "the status says so", func() bool {
 		settle()
 		return exec.count() == 2

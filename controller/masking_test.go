@@ -34,8 +34,8 @@ func TestValuesAt(t *testing.T) {
 	}
 }
 
-// TestNewMasker_KnowsWhatComesWithTheObject: the values of a watched Secret, and
-// what secretVars names in the object, in its spec and in the variables of the watch.
+// TestNewMasker_KnowsWhatComesWithTheObject: the masker knows the values of a watched Secret, and what secretVars names
+// in the object, in its spec and in the variables of the watch.
 func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 	object := map[string]any{
 		"data": map[string]any{"password": base64.StdEncoding.EncodeToString([]byte("in data"))}, "stringData": map[string]any{"password": "in string data"},
@@ -64,8 +64,7 @@ func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 	}
 }
 
-// TestLiterals_AreNamesWithoutTemplatesInTheContent: whatever an event says, its
-// file does.
+// TestLiterals_AreNamesWithoutTemplatesInTheContent: the file of a task decides, whatever its event says.
 func TestLiterals_AreNamesWithoutTemplatesInTheContent(t *testing.T) {
 	dir := t.TempDir()
 	tasks, outside := filepath.Join(dir, "roles", "a", "tasks", "main.yml"), filepath.Join(dir, "elsewhere.yml")
@@ -128,7 +127,7 @@ func TestCredentials_AreReadWhenTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// What a run of a chart reads of Helm's releases, however large it is, withholds nothing; a value beside it is hidden.
+// What a chart's run reads from Helm's releases hides nothing else, however large it is. A value beside it is hidden.
 func TestBesideRecords(t *testing.T) {
 	t.Parallel()
 	m := besideRecords{&redact.Masker{}}

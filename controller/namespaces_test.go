@@ -28,7 +28,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// tenant is a user who may do nothing at first.
+// tenant returns a user who may do nothing at first.
 func tenant(t *testing.T, cfg *rest.Config) *rest.Config {
 	t.Helper()
 	user := rest.CopyConfig(cfg)
@@ -36,7 +36,7 @@ func tenant(t *testing.T, cfg *rest.Config) *rest.Config {
 	return user
 }
 
-// allow gives a user what serving a kind takes whose objects refer to Secrets, in a namespace.
+// allow grants a user what is needed to serve, in a namespace, a kind whose objects refer to Secrets.
 func allow(t *testing.T, cfg, user *rest.Config, gvk schema.GroupVersionKind, namespace string) {
 	t.Helper()
 	rbac := must.Get(kubernetes.NewForConfig(cfg))(t).RbacV1()
@@ -51,8 +51,8 @@ func allow(t *testing.T, cfg, user *rest.Config, gvk schema.GroupVersionKind, na
 	}, metav1.CreateOptions{}))(t)
 }
 
-// A namespace that the operator may not read holds up no other one. It is named, and served once it may be
-// read; no run ends for that.
+// A namespace that the operator may not read does not block other namespaces. The operator names it, and serves it when
+// it may read it. No run ends because of that.
 func TestKind_ServesTheNamespacesThatItMay(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -128,7 +128,7 @@ func TestKind_ServesTheNamespacesThatItMay(t *testing.T) {
 	awaitTrigger(t, c, two, causeReference, "secrets "+second+"/two was changed")
 }
 
-// A kind that may be read in none of its namespaces is not served, and all of them are named.
+// If the operator may read a kind in none of its namespaces, the kind is not served, and the operator names all of them.
 func TestKind_MissingPermissionInAllNamespaces(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -141,7 +141,8 @@ func TestKind_MissingPermissionInAllNamespaces(t *testing.T) {
 	eventually(t, "the log says so", func() bool { return strings.Contains(o.log(), "Kind cannot be served yet") })
 }
 
-// An operator of many kinds, shards or namespaces reads four first lists at a time. Those that fail hold up no others.
+// An operator with many kinds, shards or namespaces makes four first lists at a time. Lists that fail do not block
+// others.
 func TestKind_ReadsItsFirstListsInTurns(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

@@ -24,18 +24,18 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	one, two := types.NamespacedName{Name: "one"}, types.NamespacedName{Name: "two"}
 	a := newObjects()
 	a.mark(one, now.Add(-time.Minute))
-	a.mark(one, now) // is due already
+	a.mark(one, now) // already due
 	a.mark(two, now.Add(time.Hour))
 	a.setDeleted(two, now.Add(-time.Hour))
 	a.with(one, func(e *entry) { e.run = &activeRun{since: now.Add(-3 * time.Hour)} })
 	a.setPodless(one, true, now.Add(-2*time.Hour))
-	a.setPodless(one, true, now) // it waits for something else now
+	a.setPodless(one, true, now) // now it waits for something else
 	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour, Run: 3 * time.Hour, Pod: 2 * time.Hour}
 	must.Be(t, "ages", want, a.oldest(now))
 	a.setPodless(one, false, now)
 	must.Be(t, "age of a wait that is over", time.Duration(0), a.oldest(now).Pod)
 	a.with(one, func(e *entry) { e.run = nil })
-	a.setPodless(one, true, now) // by a run that has ended
+	a.setPodless(one, true, now) // reported by a run that has ended
 	if since := a.take(one, now); !since.Equal(now.Add(-time.Minute)) {
 		t.Errorf("the first is due since %s", since)
 	}
@@ -49,8 +49,8 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	}
 }
 
-// A change of an object that is being run waits for the end of that run, and its
-// deletion for as long as the finalizer run fails.
+// While an object is being run, a change of it waits until the run ends, and its deletion waits as long as the finalizer
+// run fails.
 func TestMetrics_ShowWhatWaits(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -101,7 +101,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	}
 }
 
-// An object whose finalizer is refused is due since the first try, however often it is tried.
+// An object whose finalizer is refused counts as due since the first attempt, however often it is tried.
 func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -121,7 +121,8 @@ func TestMetrics_ShowSinceWhenReconcilesFail(t *testing.T) {
 	eventually(t, "nothing to wait", func() bool { return value() == 0 })
 }
 
-// An object whose last run has failed is counted until a run succeeds or the object goes, by the next process, too.
+// An object whose last run has failed is counted until a run succeeds or the object is gone. The next process counts it
+// too.
 func TestMetrics_CountFailedObjects(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -156,7 +157,7 @@ func TestMetrics_CountFailedObjects(t *testing.T) {
 	eventually(t, "none to be counted", func() bool { return gauge(t, reg, "rolewright_objects_failed") == 0 })
 }
 
-// gauge is the value of the first series of a metric; 0 if there is none.
+// gauge returns the value of the first series of a metric; 0 if there is none.
 func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 	t.Helper()
 	for _, f := range must.Get(reg.Gather())(t) {

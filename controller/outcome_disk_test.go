@@ -18,8 +18,8 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// A result that the API server does not take waits on disk: the next process
-// writes that very result, once, and repeats no run for it.
+// If the API server does not accept a result, it waits on disk. The next process writes that result once, and repeats no
+// run for it.
 func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -83,8 +83,7 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 	}
 }
 
-// A disk that is full before a run: old runs make room for it. Where there are
-// none, the object says so, and what to do.
+// If a disk is full before a run, old runs are removed. If there are none, the object says so, and what to do.
 func TestReconcile_OnAFullDisk(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -111,7 +110,7 @@ func TestReconcile_OnAFullDisk(t *testing.T) {
 		t.Error("the old run has made no room")
 	}
 
-	old.Store(t.TempDir()) // which no operator removes
+	old.Store(t.TempDir()) // no operator removes this file
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"n": int64(2)} })
 	is := awaitCondition(t, c, obj, status.Ready, "False")
 	message, _ := condition(is, status.Ready)["message"].(string)

@@ -22,8 +22,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Every reason that a verdict can have is known as ours: the condition that
-// shows a failure gives way to the next success.
+// The operator recognises every reason of a verdict as its own, so the next success replaces the condition that shows a
+// failure.
 func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 	t.Parallel()
 	reasons := append(reasonsOf(t, "../runner/verdict.go", "Reason"), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonTimedOut, status.ReasonArtifactsTooLarge,
@@ -46,7 +46,7 @@ func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 	}
 }
 
-// TestOutcome_SaysWhyTextIsWithheld: in a warning, which is not withheld itself.
+// TestOutcome_SaysWhyTextIsWithheld: the warning that says so is not withheld itself.
 func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
@@ -64,7 +64,7 @@ func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 	}
 }
 
-// TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf: in a message that is masked as a whole.
+// TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf: the task is named even if the whole message is masked.
 func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
@@ -91,7 +91,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	}
 }
 
-// What a run has achieved is known, and that processes of it are left is said beside it.
+// If the result of a run is known, it stays, and the message adds that processes are left.
 func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 	t.Parallel()
 	left := fmt.Errorf("%w: no end of [7] after SIGKILL", runner.ErrSurvivors)
@@ -116,7 +116,7 @@ func TestOutcome_KeepsTheVerdictWhereProcessesAreLeft(t *testing.T) {
 	}
 }
 
-// The failed task is the one that the message begins with, not the last of several.
+// The failed task is the one at the beginning of the message, not the last of several.
 func TestOutcome_TheFailedTaskIsThatOfTheMessage(t *testing.T) {
 	t.Parallel()
 	s := &scope{content: &contentVersion{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", result: runner.Result{ExitCode: 2, Status: "failed"}}
@@ -135,8 +135,8 @@ func TestOutcome_TheFailedTaskIsThatOfTheMessage(t *testing.T) {
 	}
 }
 
-// A run is not to blame for the death of a helper process, unless it is its own, and it
-// happens again. That of a fork server says nothing of any of its runs.
+// A run is not blamed for the death of a helper process, unless it is the run's own and that happens again. The death of
+// a fork server says nothing about any run.
 func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
@@ -202,7 +202,7 @@ func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
 	}
 }
 
-// A role that has its own requests cut each time does not keep its failure from counting.
+// If a role causes its own requests to be cut each time, its failure still counts.
 func TestOutcome_OfRequestsThatAreCutAgain(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
@@ -219,7 +219,7 @@ func TestOutcome_OfRequestsThatAreCutAgain(t *testing.T) {
 	must.Be(t, "result of a run that has lost its operator", status.Interrupted, r.endedRun(s).Result)
 }
 
-// reasonsOf are the constants of a type in a file.
+// reasonsOf returns the constants of a type in a file.
 func reasonsOf(t *testing.T, file, kind string) []string {
 	t.Helper()
 	parsed := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, 0))(t)
@@ -240,7 +240,7 @@ func reasonsOf(t *testing.T, file, kind string) []string {
 	return found
 }
 
-// A run that has waited for its turn until its time was over has not failed.
+// A run that waited for its turn until its time was over has not failed.
 func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
@@ -248,26 +248,26 @@ func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	if run := r.endedRun(s); run.Result != status.Interrupted || run.Attempts != 0 {
 		t.Errorf("%+v", run)
 	}
-	// As a Job it has had its turn, and no Pod.
+	// As a Job, it has had its turn but got no Pod.
 	r.watch.Executor, s.err = watches.ExecutorJob, fmt.Errorf("%w; its Pod waited: ImagePullBackOff", s.err)
 	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonNotRun || run.Attempts != 0 || !strings.HasSuffix(run.Message, "ImagePullBackOff") {
 		t.Errorf("as a Job: %+v", run)
 	}
-	// Who cancels it wants no other one.
+	// If it was cancelled, no other run is wanted.
 	s.err = fmt.Errorf("not started: %w: %w; its Pod waited: ImagePullBackOff", runner.ErrNoTurn, ErrCancelled)
 	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonCancelled {
 		t.Errorf("cancelled: %+v", run)
 	}
 }
 
-// TestOutcome_NamesWhatARunInAPodLacks: its node, and its watch, not the operator's disk and flags.
+// TestOutcome_NamesWhatARunInAPodLacks: the message names its node and its watch, not the operator's disk and flags.
 func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
 	t.Parallel()
 	req := runner.Request{ID: "1", Dir: filepath.Join(t.TempDir(), "run"), JobRun: &runner.JobRun{}}
 	must.Do(t, runner.CreateMirror(req))
 	over := make(chan struct{})
 	close(over)
-	inAPod, _ := runner.Mirrored(t.Context(), req, nil, over) // whose end is not known, but for what follows
+	inAPod, _ := runner.Mirrored(t.Context(), req, nil, over) // how it has ended is known only from what follows
 	r := &reconciler{now: time.Now, opts: &Options{RunnerRoot: "/runner"}}
 	for _, cause := range []error{runner.ErrMemory, runner.ErrNoSpace} {
 		for name, tt := range map[string]struct {

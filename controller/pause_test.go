@@ -22,9 +22,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// A pause lets the run in progress end, and none begin: not for what
-// changes, nor after a restart. What changed is run once when it is over, and an
-// object that is deleted is finalized nevertheless.
+// A pause lets the run in progress end and no other run begin, neither for changes nor after a restart. When it is over,
+// the object runs once for all changes. An object that is deleted is finalized even during a pause.
 func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -110,7 +109,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	})
 }
 
-// A pause with a time ends by itself; what was undone meanwhile is not run.
+// A pause with a time ends by itself. Changes that were reverted meanwhile do not run.
 func TestPause_HoldsPruneOnDeleteBack(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -176,7 +175,7 @@ func TestPause_EndsByItself(t *testing.T) {
 	}
 }
 
-// What a pause has held back, and was undone, is not said any more of an object that has stalled.
+// If a paused change of a stalled object is reverted, the status no longer mentions it.
 func TestPause_OfAStalledObject(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -201,7 +200,7 @@ func TestPause_OfAStalledObject(t *testing.T) {
 	awaitStalled(t, c, exec, obj, "RetriesExhausted", 1)
 }
 
-// A pause that cannot be read is one, and the status says what to fix.
+// A pause that cannot be read counts as a pause, and the status says what to fix.
 func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -227,8 +226,8 @@ func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	}
 }
 
-// A status that may not be written is no error of the objects that are paused: the log says so once for each, and the
-// status what holds them back once it may be written.
+// If the status may not be written, that is not an error of the paused objects. The log says so once for each, and the
+// status says what holds them back once it can be written.
 func TestPause_TheStatusIsRefused(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

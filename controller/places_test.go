@@ -26,8 +26,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// One run at a time over two kinds: a new object and a deletion do not wait behind the
-// periodic runs that are due, and those that were deleted meanwhile hold no place.
+// Only one run at a time is allowed for two kinds. A new object and a deletion do not wait behind periodic runs that are
+// due, and objects that were deleted meanwhile take no place.
 func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -119,8 +119,8 @@ func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
 	close(next)
 }
 
-// A changed role that breaks objects reaches as many as the watch allows, and all others once
-// it is fixed.
+// A changed role that breaks objects reaches only as many objects as the watch allows. When the role is fixed, it reaches
+// all others.
 func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -164,8 +164,8 @@ func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	eventually(t, "all have run", func() bool { return exec.count() == 18 })
 }
 
-// What starts all objects, and breaks them, reaches as many as the watch allows, and all others
-// once it is changed again. What starts one by its name does not wait for that.
+// A trigger that starts all objects and breaks them reaches only as many as the watch allows. When it changes again, it
+// reaches all others. A trigger that names one object does not wait for that.
 func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -212,15 +212,15 @@ func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
 	quiet(t, exec, 17, "one run for the named one")
 }
 
-// nameIn is the name of the object of a run.
+// nameIn returns the name of the object of a run.
 func nameIn(req runner.Request) string {
 	_, rest, _ := strings.Cut(string(req.ExtraVars), `"ansible_operator_meta": {"name": "`)
 	name, _, _ := strings.Cut(rest, `"`)
 	return name
 }
 
-// Where no run is recorded, a restart may bring a bad role: it breaks as many as the watch
-// allows. What is new, and what is asked for, runs all the same.
+// If no run is recorded, a restart may bring a bad role: it breaks only as many objects as the watch allows. New objects
+// and requested runs run nevertheless.
 func TestPlaces_ARestartWithoutARecordIsRolledOut(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t, prunesSummary())
@@ -253,8 +253,8 @@ func TestPlaces_ARestartWithoutARecordIsRolledOut(t *testing.T) {
 	}
 }
 
-// The limits of a container, as the kernel shows them in files, hold runs back that need more memory than is left; the log
-// and a metric say so until they start.
+// The test gives a container's memory limits as the kernel shows them in files. Runs that need more memory than is left
+// wait; the log and a metric say so until they start.
 func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	t.Parallel()
 	const limit, need = 1000 << 20, 600 << 20
@@ -289,7 +289,7 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 		})
 	}
 	const said = "Runs wait for memory"
-	awaitCondition(t, c, create(t, c, object(gvk, ns, "first", nil)), status.Ready, "True") // it is known what a run takes
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "first", nil)), status.Ready, "True") // the operator knows by now how much memory a run takes
 	waits(0)
 	create(t, c, object(gvk, ns, "second", nil))
 	eventually(t, "one runs", func() bool { return exec.count() == 2 })
@@ -305,12 +305,12 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	waits(0)
 }
 
-// An object whose runs are lost often does not come before others for that.
+// An object whose runs are often lost gets no priority over others.
 func TestPlace_OfRunsThatAreLostOften(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause       cause
 		losses      int64
-		fingerprint string // of the last run that is recorded
+		fingerprint string // ID of the last recorded run
 		want        runqueue.Class
 	}{
 		"the second time":                    {causeInterrupted, 2, "same", runqueue.Change},

@@ -29,8 +29,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// onDisk makes what a run leaves on disk, and looks for processes and records
-// of earlier runs as the real runner does.
+// onDisk creates the files that a run leaves on disk, and finds processes and records of earlier runs like the real
+// runner.
 func onDisk(do func(ctx context.Context, req runner.Request) (runner.Result, error)) *fakeExecutor {
 	real := runner.New(runner.Options{})
 	return &fakeExecutor{
@@ -50,8 +50,7 @@ func onDisk(do func(ctx context.Context, req runner.Request) (runner.Result, err
 	}
 }
 
-// process starts a process that bears the mark of a run, and tells whether it
-// lives.
+// process starts a process with the mark of a run, and returns a function that tells whether it is alive.
 func process(t *testing.T, run string) (lives func() bool) {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
@@ -59,7 +58,7 @@ func process(t *testing.T, run string) (lives func() bool) {
 	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // it is killed in any case
+		_ = cmd.Wait() // it is always killed
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -76,7 +75,7 @@ func process(t *testing.T, run string) (lives func() bool) {
 	}
 }
 
-// tree is every file below a directory, with what it says.
+// tree returns all files below a directory, with their contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -95,8 +94,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// plantedStatuses are what one who may write the status of an object puts
-// there. foreign are the IDs of runs of other objects.
+// plantedStatuses are statuses that someone who may write the status of an object could write. foreign are the IDs of
+// other objects' runs.
 func plantedStatuses(foreign ...string) []map[string]any {
 	var all []map[string]any
 	ansible := func(part string, value any) {
@@ -158,13 +157,13 @@ func plantedStatuses(foreign ...string) []map[string]any {
 	return all
 }
 
-// peaks samples what a process takes.
+// peaks samples the resources that a process uses.
 type peaks struct {
 	goroutines int
 	heap       uint64
 }
 
-// sample samples until the returned function is called.
+// sample takes samples until the returned function is called.
 func sample() (stop func() peaks) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -186,10 +185,9 @@ func sample() (stop func() peaks) {
 	return func() peaks { close(done); wg.Wait(); return p }
 }
 
-// Who may write the status of an object may not, by it, touch a file or a
-// process that is not of the object's own runs, nor keep the operator busy.
-// The statuses are there before the operator starts, come between two runs, and
-// are met again by the next process.
+// Someone who may write the status of an object cannot use it to reach a file or process that does not belong to the
+// object's own runs, or to keep the operator busy. The statuses are there before the operator starts, come between two
+// runs, and are found again by the next process.
 func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -200,7 +198,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 			w.MaxRunnerArtifacts, w.WatchDependentResources, w.MaxConcurrentReconciles = 1, true, 8
 		})}}
 
-	// A run is in progress, another has ended, and a third was lost.
+	// One run is in progress, another has ended, and a third was lost.
 	release := make(chan struct{})
 	var running sync.Once
 	victim := make(chan runner.Request, 1)
@@ -248,7 +246,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 		objects[i].SetAnnotations(map[string]string{ownPrefix + "paused": "true"})
 		create(t, c, objects[i])
 	}
-	var all, some []int // what was met before is not read again
+	var all, some []int // what was read before is not read again
 	for i := range objects {
 		all = append(all, i)
 		if i%5 == 0 {
@@ -294,13 +292,12 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	plant(again)
 	sent := total(first) - requests
 
-	// The next process meets them all at once. It ends what a run has left that
-	// its own disk knows of.
+	// The next process finds them all at once. It ends what a run has left only if its own disk has a record of the run.
 	lost := create(t, c, object(gvk, ns, "lost", map[string]any{}))
 	lostRun := status.Read(awaitCondition(t, c, lost, status.Ready, "True").Object["status"].(map[string]any)).Last.ID
 	close(release)
 	first.stop()
-	before = canaries() // the victim has ended, too
+	before = canaries() // the victim's run has ended, too
 	active := status.Active{ID: newUID(), Cause: "period", Generation: 1, Started: time.Now()}
 	is := get(t, c, lost)
 	plantStatus(t, c, lost, status.Begin(is.Object["status"].(map[string]any), active, false, time.Now()))
@@ -320,8 +317,8 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	peak := stop()
 	n := len(objects)
 	t.Logf("%d statuses: %d goroutines more, %d MiB of live heap, %d requests", n, peak.goroutines-goroutines, peak.heap>>20, sent)
-	// Other tests run beside this one. A name without a bound was two goroutines,
-	// and there are over 50,000.
+	// Other tests run at the same time. Without a limit there would be two goroutines per name, for more than 50,000
+	// names.
 	if most := 10_000; peak.goroutines-goroutines > most {
 		t.Errorf("%d goroutines more, at most %d", peak.goroutines-goroutines, most)
 	}
@@ -336,7 +333,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	}
 }
 
-// plantStatus writes a whole status, against all conflicts.
+// plantStatus writes a whole status, and repeats that at conflicts.
 func plantStatus(t *testing.T, c client.Client, obj *unstructured.Unstructured, st map[string]any) {
 	t.Helper()
 	eventually(t, "status of "+obj.GetName()+" planted", func() bool {
@@ -358,7 +355,7 @@ func encoded(v any) string {
 	return string(data)
 }
 
-// total is how many requests an operator has sent.
+// total returns how many requests an operator has sent.
 func total(o *operator) int64 {
 	var n int64
 	o.counts.Range(func(kind, _ any) bool {
@@ -368,9 +365,8 @@ func total(o *operator) int64 {
 	return n
 }
 
-// Where the operator writes no status, nothing that stands there is a record of
-// its own: not in a kind without the subresource, whose creators write it, nor
-// where the watch leaves the status to others.
+// If the operator does not write the status, nothing in it counts as the operator's record: neither for a kind without
+// the subresource, where creators write the status, nor if the watch leaves the status to others.
 func TestPlanted_AStatusThatIsNotWrittenSaysNothing(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

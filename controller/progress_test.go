@@ -20,8 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Progress waits for the write that follows a read, but not for ever, however often the
-// run reads.
+// A progress write waits for the write that follows a read, but not forever, however often the run reads.
 func TestProgress_WaitsForTheRun(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -57,8 +56,8 @@ func TestProgress_WaitsForTheRun(t *testing.T) {
 	}
 }
 
-// A role that reads its object and writes the status with the resource version that it has
-// read, as operator_sdk.util.k8s_status does, meets no conflict with the progress of its run.
+// A role that reads its object and writes the status with that resource version, as operator_sdk.util.k8s_status does,
+// gets no conflict with the progress of its run.
 func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	t.Parallel()
 	const writes = 200
@@ -108,7 +107,7 @@ func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
 	}}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: time.Millisecond})
 	obj := create(t, c, object(gvk, ns, "it", nil))
-	<-written.Done() // which takes a busy machine minutes
+	<-written.Done() // a busy machine takes minutes for this
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	if n, _, _ := unstructured.NestedInt64(is.Object, "status", "n"); n != writes-1 || conflicts.Load() != 0 {
 		t.Errorf("%d was written last, want %d; %d conflicts", n, writes-1, conflicts.Load())

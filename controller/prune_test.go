@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What is to outlive its owner has only the annotations, as what pruneOnDelete is for.
+// A dependent that must outlive its owner has only the annotations, like the dependents that pruneOnDelete deletes.
 func TestPruneOnDelete_LeavesWhatIsToStay(t *testing.T) {
 	t.Parallel()
 	owner := proxy.Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: "a", Name: "m", UID: "u"}

@@ -47,7 +47,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 	if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != "changed" || last.Generation != 2 {
 		t.Errorf("lastRun after the change = %+v", last)
 	}
-	// Labels, annotations and another's status are no reason to run.
+	// Changes of labels, annotations and another client's status start no run.
 	update(t, c, obj, func(m map[string]any) {
 		m["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"}
 		m["metadata"].(map[string]any)["annotations"] = map[string]any{"a": "b"}
@@ -61,7 +61,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 	}
 }
 
-// The restart count of the issue: nothing runs that has not changed.
+// After a restart, only what has changed runs.
 func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -119,8 +119,8 @@ func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
 	}
 }
 
-// What a role writes during its run, and what others write in between,
-// survives; the result is written all the same and the run not repeated.
+// What a role writes during its run survives, and so does what others write in between. The result is written too, and
+// the run is not repeated.
 func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -136,7 +136,7 @@ func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 	}}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 
-	// A noisy neighbour writes the same object all the time.
+	// Another client writes the same object all the time.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -207,7 +207,7 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 		if exec.count() == 1 {
 			return requeue("2s"), nil
 		}
-		select { // the record of the first run is read before there is another
+		select { // the record of the first run is read before the second is written
 		case <-read:
 		case <-ctx.Done():
 		}
@@ -249,7 +249,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(finalizers) == 1 { // the failure of the first one is seen before there is another
+		if len(finalizers) == 1 { // the failure of the first run is seen before the second fails
 			select {
 			case <-seen:
 			case <-ctx.Done():
@@ -292,7 +292,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 	}
 }
 
-// A result is never written to another object of the same name.
+// A result is never written to another object with the same name.
 func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -304,7 +304,7 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 		}
 		begun <- struct{}{}
 		<-release
-		// Progress that comes late must not reach the successor either.
+		// Progress that comes late must not reach the new object either.
 		for i := range 30 {
 			req.OnEvent(taskStart(i))
 			time.Sleep(20 * time.Millisecond)
@@ -348,7 +348,7 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 	eventually(t, "the run for the creation", func() bool { return exec.count() == 1 })
 	update(t, c, cm, func(m map[string]any) { m["data"] = map[string]any{"a": "2"} })
 	eventually(t, "the run for the change", func() bool { return exec.count() == 2 })
-	// The same content again, with other bookkeeping.
+	// The same content again, with different metadata.
 	must.Do(t, c.Patch(t.Context(), cm.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"2"}}`)),
 		client.FieldOwner("another")))
 	settle()
@@ -360,7 +360,7 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 	}
 }
 
-// A watch of a kind without generations whose status it does not write runs for what others write there.
+// If a kind has no generations and the watch does not write its status, what others write into the status starts a run.
 func TestReconcile_StatusOfOthersWithoutGeneration(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -434,7 +434,7 @@ func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
 	}
 }
 
-// An operator error has ansible-operator's text, the cause, and is retried.
+// A run that cannot start is reported with ansible-operator's text and the cause, and is retried.
 func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -469,7 +469,7 @@ func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
 	}
 	dir := filepath.Join(o.root, ".runs", string(obj.GetUID()))
 	eventually(t, "2 runs are kept", func() bool {
-		runs, _ := filepath.Glob(filepath.Join(dir, "*-*")) // beside them is the spec of the last success
+		runs, _ := filepath.Glob(filepath.Join(dir, "*-*")) // also there: the spec of the last success
 		return len(runs) == 2
 	})
 	link := filepath.Join(o.root, gvk.Group, gvk.Version, gvk.Kind, ns, "one")

@@ -29,14 +29,14 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// referringTo is a watch of objects that name Secrets in spec.secrets.
+// referringTo returns a watch of objects that name Secrets in spec.secrets.
 func referringTo(gvk schema.GroupVersionKind, edit ...func(*watches.Watch)) watches.Watch {
 	return watchOf(gvk, append([]func(*watches.Watch){func(w *watches.Watch) {
 		w.References = []watches.Reference{{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, FromField: "spec.secrets"}}
 	}}, edit...)...)
 }
 
-// secretWith is a Secret with one key.
+// secretWith returns a Secret with one key.
 func secretWith(namespace, name, value string) *unstructured.Unstructured {
 	obj := secret(namespace, name)
 	obj.Object["data"] = map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(value))}
@@ -50,7 +50,7 @@ func setPassword(t *testing.T, c client.Client, obj *unstructured.Unstructured, 
 	})
 }
 
-// awaitTrigger waits until the last run of an object has a cause and a trigger.
+// awaitTrigger waits until the last run of an object has a given cause and trigger.
 func awaitTrigger(t *testing.T, c client.Client, obj *unstructured.Unstructured, cause cause, trigger string) {
 	t.Helper()
 	var last status.Run
@@ -94,8 +94,7 @@ func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
 	quiet(t, exec, 6, "what was changed meanwhile runs once")
 }
 
-// What a run writes itself, owned or not, starts no other one; what others write meanwhile
-// starts one.
+// What a run itself writes, owned or not, starts no other run. What other clients write meanwhile starts one.
 func TestReferences_OwnWritesDoNotCount(t *testing.T) {
 	t.Parallel()
 	for name, inject := range map[string]bool{"owned": true, "nobody's": false} {
@@ -214,7 +213,7 @@ func TestReferences_VarsFrom(t *testing.T) {
 	quiet(t, exec, 2, "none with the operator's own Secret")
 }
 
-// A name that is none keeps an object from running, and not from being deleted.
+// A name that is not valid prevents runs, but not the deletion of the object.
 func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 	for name, tt := range map[string]struct {
 		names any
@@ -235,11 +234,11 @@ func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 	}
 }
 
-// denial answers requests for a resource as the API server does without the permission, and ends watches of it, while it
-// is on.
+// While it is on, denial answers requests for a resource like the API server without the permission, and ends watches of
+// it.
 type denial struct {
 	resource string
-	code     int // 0 is that of a permission that lacks
+	code     int // 0 for that of a missing permission
 
 	mu  sync.Mutex
 	on  bool
@@ -275,8 +274,8 @@ func (d *denial) roundTrip(req *http.Request, next http.RoundTripper) (*http.Res
 	return next.RoundTrip(req)
 }
 
-// What cannot be watched any more is in the status of the objects that depend on it, and of no others, until it can. The
-// objects are not run for it, and what was changed meanwhile runs them.
+// If something can no longer be watched, the status of the objects that depend on it says so until it can, and that of no
+// others. The objects do not run for this. They run for what changed meanwhile.
 func TestReferences_NotWatched(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -334,7 +333,7 @@ func TestReferences_NotWatched(t *testing.T) {
 	warned(it)
 }
 
-// A run that reads a change which the operator may not see is not followed by others.
+// A run that reads a change which the operator may not see is not followed by more runs.
 func TestReferences_VarsFromWhatIsNotWatched(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -359,7 +358,7 @@ func TestReferences_VarsFromWhatIsNotWatched(t *testing.T) {
 	quiet(t, exec, 3, "the change is seen")
 }
 
-// A kind that goes is in the status of the objects that refer to it, which run because what they name is gone.
+// If a kind is removed, the status of the objects that refer to it says so. They run, because what they name is gone.
 func TestReferences_AKindThatGoes(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -389,7 +388,7 @@ func TestReferences_AKindThatGoes(t *testing.T) {
 	warned(false)
 }
 
-// A cluster-scoped object that names a Secret is told that it has to name a namespace, too.
+// A warning tells the author of a cluster-scoped object that names a Secret to name a namespace, too.
 func TestRefer_WarnsOfANameInNoNamespace(t *testing.T) {
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	fields := reference.Fields(watches.Watch{References: []watches.Reference{{GVK: gvk, FromField: "spec.secret", NamespaceField: "spec.in"}}})

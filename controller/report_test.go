@@ -96,7 +96,7 @@ func TestDriftEvent(t *testing.T) {
 	}
 }
 
-// However often a role fails, one Event says so, and one that it succeeds again.
+// However often a role fails, one Event reports it, and one Event reports that it succeeds again.
 func TestReport_OncePerStreak(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -164,8 +164,8 @@ func TestReport_OfARunThatFailsWhileTheOperatorEnds(t *testing.T) {
 	}
 }
 
-// awaitEvents waits for Events in a namespace, and fails the test if there are others than
-// one for each of these reasons, which are in order.
+// awaitEvents waits for one Event in a namespace for each of these reasons, which are sorted. It fails the test if there
+// are others.
 func awaitEvents(t *testing.T, c client.Client, namespace string, reasons ...string) []eventsv1.Event {
 	t.Helper()
 	var list eventsv1.EventList
@@ -193,7 +193,7 @@ func (r refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event,
 	return nil, r.err
 }
 
-// A permission that is missing is said once, and not by the library for each Event.
+// A missing permission is logged once, and not by the library for each Event.
 func TestReport_WithoutPermission(t *testing.T) {
 	t.Parallel()
 	var said []string

@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What a command names, and what a status says that it has named, is held to the watch.
+// A reference that a command reports, or that a status records, counts only if the watch allows it.
 func TestMayReport(t *testing.T) {
 	t.Parallel()
 	configMaps := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}

@@ -22,8 +22,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// However many objects there are, a restart reads each kind once, and runs nothing. What the
-// objects of several kinds own may be read once for each of these.
+// However many objects there are, a restart reads each kind once, and starts no run. Kinds of dependents may be read once
+// for each of the kinds that own them.
 func TestRestart_ListsEachKindOnce(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -42,7 +42,8 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 			if strings.HasPrefix(vars.Meta.Name, "it-1-") {
 				child = secret(ns, vars.Meta.Name)
 			}
-			// Runs of one process share connections, which end with the run that made them: such a run is repeated.
+			// Runs of one process share connections. A connection ends with the run that made it, and other runs that use
+			// it are repeated.
 			err = client.IgnoreAlreadyExists(as.Create(ctx, child))
 		}
 		return succeeded(), err
@@ -104,8 +105,8 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 	}
 }
 
-// An object that was changed while there was no operator is looked at before those that were not: here, those cannot be done
-// with before it has run.
+// After a restart, objects that were changed while there was no operator are checked first. Here the others cannot be
+// done before the changed one has run.
 func TestRestart_LooksAtChangedObjectsFirst(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -142,7 +143,7 @@ func TestRestart_LooksAtChangedObjectsFirst(t *testing.T) {
 		return next.RoundTrip(req)
 	})
 	again := &fakeExecutor{}
-	opts.Watches[0].Vars = map[string]any{"new": true} // which has the others say that a run is held back
+	opts.Watches[0].Vars = map[string]any{"new": true} // so that the other objects report that a run is held back
 	start(t, held, again, opts)
 	eventually(t, "the changed object runs", func() bool { return again.count() > 0 })
 	close(ran)

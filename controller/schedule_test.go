@@ -15,7 +15,7 @@ import (
 func TestDecide(t *testing.T) {
 	now := time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
 	const fp, id = "same", "id"
-	// j is a delay as jitter lengthens it for the record's ID.
+	// j returns a delay, lengthened by the jitter for the record's ID.
 	j := func(d time.Duration) time.Duration { return jitter(d, id) }
 	run := func(result status.Result, ago time.Duration, edit ...func(*status.Run)) *status.Run {
 		r := &status.Run{ID: id, Cause: "changed", Generation: 1, Fingerprint: fp, Result: result, Finished: now.Add(-ago), Attempts: 1}
@@ -267,7 +267,7 @@ func TestJitter_NeverShortensAndStaysWithinATenth(t *testing.T) {
 	}
 }
 
-// Whether an object was run of which no run is recorded.
+// Whether an object without a recorded run counts as run before.
 func TestReconciler_RanBefore(t *testing.T) {
 	finalizer := func(w *watches.Watch) { w.Finalizer = &watches.Finalizer{Name: "example.com/it"} }
 	unmanaged := func(w *watches.Watch) { w.ManageStatus = false }

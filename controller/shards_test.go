@@ -29,7 +29,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A shard is given up after the runs of a watch that was removed have ended, too.
+// A shard is released only after the runs of a removed watch have ended, too.
 func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -55,7 +55,7 @@ func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	}
 }
 
-// A run of a shard that is given up is stopped when its object is deleted.
+// While a shard is being released, a run of it is stopped if its object is deleted.
 func TestRelease_RunsFollowTheirObjects(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -75,7 +75,8 @@ func TestRelease_RunsFollowTheirObjects(t *testing.T) {
 	must.Do(t, left(patience))
 }
 
-// An API server that can sends a replica the objects of its shard only; from another, all of them come, and the rest is dropped.
+// A replica gets only the objects of its shard if the API server can select them. Otherwise it gets all of them, and
+// drops the rest.
 func TestShard_KeepsItsObjectsOnly(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -153,14 +154,14 @@ func TestShard_KeepsItsObjectsOnly(t *testing.T) {
 	}
 }
 
-// With a shard, runs in Pods of their own are left to who holds it next, where they go on: not before the other runs have ended, for
-// until then no one else holds it.
+// When a shard is released, runs in their own Pods continue, and its next holder adopts them. It can do so only when the
+// other runs have ended, because until then no other replica holds the shard.
 func TestRelease_LeavesRunsInPods(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	_, _, other, _ := installed(t)
 	_, _, unnamed, _ := installed(t)
-	apart, nameless := watchOf(gvk), watchOf(unnamed) // whose runs no status names, by which they are found
+	apart, nameless := watchOf(gvk), watchOf(unnamed) // runs are found by the status, but no status names those of nameless
 	apart.Executor = watches.ExecutorJob
 	nameless.Executor, nameless.ManageStatus, nameless.Job = watches.ExecutorJob, false, []byte("{}")
 	dir := ""

@@ -18,14 +18,14 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// simulation is an operator without a cluster and without Ansible: objects for which the
-// real decision is made, and the real queue, on a clock that jumps from event to event.
+// simulation is an operator without a cluster and without Ansible. Its objects use the real decisions and the real queue,
+// on a clock that jumps from event to event.
 type simulation struct {
 	t     *testing.T
 	queue *runqueue.Queue
 	// flat treats all runs as equally urgent: first come, first served.
 	flat bool
-	// takes is how long a run lasts, and fails whether one fails.
+	// takes returns how long a run lasts, and fails whether it fails.
 	takes time.Duration
 	fails func(content string) bool
 
@@ -58,7 +58,7 @@ func (s *simulation) kind(name string, limit int, r runqueue.Rollout) *simulated
 	return k
 }
 
-// add adds an object with so much time since its last run; none for a new one.
+// add adds an object whose last run was some time ago; none for a new object.
 func (k *simulatedKind) add(name string, period, since time.Duration) types.NamespacedName {
 	key := types.NamespacedName{Namespace: k.name, Name: name}
 	o := &simulated{situation: situation{
@@ -83,7 +83,7 @@ func (k *simulatedKind) of(key types.NamespacedName) *simulated {
 	return k.objects[key]
 }
 
-// change has something happen to an object, and has it looked at.
+// change applies a change to an object, and reconciles it.
 func (k *simulatedKind) change(key types.NamespacedName, do func(*situation)) {
 	o := k.of(key)
 	o.mu.Lock()
@@ -93,13 +93,13 @@ func (k *simulatedKind) change(key types.NamespacedName, do func(*situation)) {
 	k.look(key)
 }
 
-// look is what the reconcile of an object does.
+// look does what the reconcile of an object does.
 func (k *simulatedKind) look(key types.NamespacedName) {
 	o := k.of(key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.running {
-		return // it is looked at when the run has ended
+		return // it is reconciled when the run has ended
 	}
 	now := time.Now()
 	p := decide(now, o.situation)
@@ -144,19 +144,19 @@ func (k *simulatedKind) run(key types.NamespacedName, why cause) {
 		}
 	}
 	if o.last = &run; why == causeDeleted {
-		o.deleting = false // it is gone
+		o.deleting = false // the object is gone
 		o.period = 0
 	}
 	o.since, o.running = time.Now(), false
 	if o.fingerprint == run.Fingerprint {
-		o.others = "" // the run has seen it
+		o.others = "" // the run has seen the change
 	}
 	o.mu.Unlock()
 	k.places.Leave(key)
 	k.look(key)
 }
 
-// end stops everything after a time.
+// end stops the simulation after a time.
 func (s *simulation) end(d time.Duration, kinds ...*simulatedKind) {
 	time.Sleep(d)
 	for _, k := range kinds {
@@ -188,10 +188,10 @@ func simulatedObjects() int {
 	if everyCase() {
 		return 5000
 	}
-	return 1500 // as many as are too many, which the race detector can follow
+	return 1500 // enough to be too many, and few enough for the race detector
 }
 
-// started are the waits of the runs that have started for a cause, of all kinds.
+// started returns how long the runs for a cause waited until they started, over all kinds.
 func (s *simulation) started(c cause) (all []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *simulation) started(c cause) (all []time.Duration) {
 	return all
 }
 
-// runs is how many runs of a kind have started.
+// runs returns how many runs of a kind have started.
 func (s *simulation) runs(kind string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,8 +252,8 @@ func orders(t *testing.T, header string, simulate func(s *simulation, row func(k
 	t.Logf("%s; 10 runs at a time of %s\n%s", header, takes, table.String())
 }
 
-// Who makes or deletes an object does not wait for periodic runs, however many are due; and
-// those get their turn, as do kinds with few objects.
+// A person who creates or deletes an object does not wait for periodic runs, however many are due. Periodic runs get
+// their turn, and so do kinds with few objects.
 func TestSimulate_UrgentRunsDoNotWait(t *testing.T) {
 	const lasts, few = time.Hour, 50
 	big := simulatedObjects()
@@ -331,8 +331,8 @@ func TestSimulate_ARestartRunsNothing(t *testing.T) {
 	})
 }
 
-// Where no run is recorded, a restart runs everything; who makes an object or changes one then
-// waits for one run.
+// If no run is recorded, a restart runs everything. A person who creates or changes an object then waits for one run at
+// most.
 func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
 	big := simulatedObjects()
 	orders(t, fmt.Sprintf("a restart with %d objects without a record, then one new and one changed", big), func(s *simulation, row func(string, cause)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The lines around a task are those of roles and playbooks, masked, and of no other file that a run names.
+// The lines around a task come only from roles and playbooks, masked, and from no other file that a run names.
 func TestSourceLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// annotate sets the one annotation of obj.
+// annotate replaces the annotations of obj with one.
 func annotate(t *testing.T, c client.Client, obj *unstructured.Unstructured, name, value string) {
 	t.Helper()
 	update(t, c, obj, func(is map[string]any) {
@@ -36,8 +36,7 @@ func awaitGone(t *testing.T, c client.Client, obj *unstructured.Unstructured) {
 	})
 }
 
-// awaitStalled waits until obj has stalled for reason after so many runs, and sees that
-// no run follows.
+// awaitStalled waits until obj has stalled for reason after this many runs, and checks that no run follows.
 func awaitStalled(t *testing.T, c client.Client, exec *fakeExecutor, obj *unstructured.Unstructured, reason string, runs int) {
 	t.Helper()
 	eventually(t, "the object has stalled", func() bool {
@@ -51,8 +50,8 @@ func awaitStalled(t *testing.T, c client.Client, exec *fakeExecutor, obj *unstru
 	}
 }
 
-// After the last attempt, nothing but a change or a request starts a run, a restart of the
-// operator neither. A request is one attempt; with other inputs all are there again.
+// After the last attempt, only a change or a request starts a run; a restart of the operator does not. A request is one
+// attempt. With other inputs, the count starts again.
 func TestStall_AfterTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -73,8 +72,8 @@ func TestStall_AfterTheLastAttempt(t *testing.T) {
 	awaitStalled(t, c, exec, obj, "RetriesExhausted", 5)
 }
 
-// A fault that the same inputs always have is not tried again, but once by each operator
-// process, which may have come with what was missing.
+// A fault that must happen again with the same inputs is not retried, except once by each operator process, which may
+// have come with what was missing.
 func TestStall_AtAFaultOfTheContent(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -93,8 +92,8 @@ func TestStall_AtAFaultOfTheContent(t *testing.T) {
 	awaitStalled(t, c, exec, obj, string(runner.PlaybookInvalid), 3)
 }
 
-// The run that the annotation cancel names is stopped, and not repeated until something
-// changes, also where annotations are inputs; the ID of another run does nothing.
+// The run that the annotation cancel names is stopped, and not repeated until something changes, even if annotations are
+// inputs. The ID of another run has no effect.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -120,7 +119,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// finalizing are runs of which those of the finalizer do what do says.
+// finalizing returns an executor whose finalizer runs call do.
 func finalizing(do func(ctx context.Context, n int64, req runner.Request) (runner.Result, error)) (*fakeExecutor, *atomic.Int64) {
 	var farewells atomic.Int64
 	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -131,8 +130,7 @@ func finalizing(do func(ctx context.Context, n int64, req runner.Request) (runne
 	}}, &farewells
 }
 
-// A finalizer run that was cancelled is repeated, and lets no object go, whatever the
-// watch says of failures.
+// A cancelled finalizer run is repeated. It never removes the finalizer, whatever onFailure says.
 func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -158,8 +156,8 @@ func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 	}
 }
 
-// With onFailure: orphan an object goes after as many failures as may be; without it, it
-// stays, beyond them, until it is let go by hand.
+// With onFailure: orphan, an object is deleted after the allowed number of failures. Otherwise it stays until its
+// finalizer is removed by hand.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -192,7 +190,7 @@ func TestOrphan(t *testing.T) {
 			eventually(t, "the finalizer runs", func() bool { return farewells.Load() >= tt.runs })
 			said := "Finalizer run has failed too often"
 			if tt.onFailure == watches.OnFailureRetry {
-				get(t, c, obj) // which is still there
+				get(t, c, obj) // the object must still exist
 				said = "because of the annotation rolewright.dev/orphan"
 				annotate(t, c, obj, "orphan", "true")
 			}

@@ -18,14 +18,13 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// answering is a client with which the writes of a status have the given results, one after
-// the other, and succeed then.
+// answering is a client whose status writes have the given results, one after the other, and then succeed.
 type answering struct {
 	client.Client
 	answers []error
 }
 
-// answeringStatus is its status.
+// answeringStatus is the status writer of answering.
 type answeringStatus struct {
 	client.SubResourceWriter
 	of *answering
@@ -44,7 +43,7 @@ func (a answeringStatus) Patch(context.Context, client.Object, client.Patch, ...
 	return err
 }
 
-// A write counts by its outcome: a conflict that is over, and an object that is gone, are no failures.
+// A write counts by its outcome: a resolved conflict and a deleted object are not failures.
 func TestWriteStatus_CountsWhatBecameOfIt(t *testing.T) {
 	tea := schema.GroupResource{Group: "g.test", Resource: "teas"}
 	conflict := apierrors.NewConflict(tea, "it", errors.New("changed"))

@@ -17,7 +17,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// What keeps an object from its finalizer, or from its deletion, is in its status, once, and is taken back where no run follows.
+// The status says once what prevents the finalizer or the deletion of an object. The message is removed if no run
+// follows.
 func TestStuck_TheStatusSaysWhy(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -47,7 +48,7 @@ func TestStuck_TheStatusSaysWhy(t *testing.T) {
 	for _, of := range []*unstructured.Unstructured{obj, parked} {
 		update(t, c, of, func(is map[string]any) {
 			delete(is["metadata"].(map[string]any), "finalizers")
-			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "verbosity": "1"} // it is looked at
+			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "verbosity": "1"} // the object is reconciled
 		})
 		reason(of, "FinalizerRefused")
 	}
@@ -70,7 +71,7 @@ func TestStuck_TheStatusSaysWhy(t *testing.T) {
 	awaitGone(t, c, obj)
 }
 
-// What pruneOnDelete may not delete keeps the object, and its status says so; there is no finalizer run.
+// If pruneOnDelete may not delete something, the object stays, and its status says so. There is no finalizer run.
 func TestStuck_PruneOnDeleteWithoutPermission(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -92,8 +93,8 @@ func TestStuck_PruneOnDeleteWithoutPermission(t *testing.T) {
 	awaitGone(t, c, obj)
 }
 
-// A change that is taken back settles its generation also where the last run was a check that has found nothing, but not where
-// all runs are checks.
+// A reverted change settles its generation, even if the last run was a check without changes, but not if all runs are
+// checks.
 func TestAsApplied(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

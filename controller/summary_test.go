@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What a list shows of an object, and what waits for it, by what the operator writes into its status.
+// What a list shows of an object, and of what waits for it, comes from the status that the operator writes.
 func TestSummarize(t *testing.T) {
 	now := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
 	run := status.Run{
@@ -105,7 +105,7 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// Whatever stands in an object, nothing of it controls a terminal.
+// Whatever an object contains, none of it reaches the terminal as a control sequence.
 func TestSummarize_OfAHostileStatus(t *testing.T) {
 	obj := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": "it", "generation": int64(1)},

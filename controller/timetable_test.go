@@ -20,7 +20,7 @@ func expression(t *testing.T, text string) *calendar.Cron {
 	return must.Get(calendar.Parse(text))(t)
 }
 
-// What a schedule and maintenance windows start and hold back.
+// What a schedule starts, and what maintenance windows hold back.
 func TestDecide_Schedule(t *testing.T) {
 	now := time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
 	const fp = "same"
@@ -92,7 +92,7 @@ func TestDecide_Schedule(t *testing.T) {
 	}
 }
 
-// An operator that comes and goes makes one run for each firing, and one for all that it has missed.
+// However often the operator restarts, there is one run for each firing, and one for all firings that were missed.
 func TestDecide_ScheduleOverRestarts(t *testing.T) {
 	uid := types.UID("7d3bd1ac-7b5b-4f6c-9d36-7e0c8a2f5d11")
 	s := situation{fingerprint: "fp", generation: 1, retry: retry{min: time.Second, max: time.Minute}, times: timetableOf(watches.Schedule{
@@ -115,7 +115,7 @@ func TestDecide_ScheduleOverRestarts(t *testing.T) {
 		if p.cause != "" {
 			runs = append(runs, fmt.Sprintf("%s %s", p.cause, at.Add(-delay).Truncate(time.Hour).Format("02T15:04")))
 			s.last = &status.Run{ID: "id", Generation: 1, Fingerprint: "fp", Result: status.Succeeded, Started: at, Finished: at.Add(time.Minute)}
-			continue // another operator, which knows no more than the record
+			continue // another operator process, which knows only the record
 		}
 		at = at.Add(min(p.wait, time.Hour))
 	}
@@ -125,7 +125,7 @@ func TestDecide_ScheduleOverRestarts(t *testing.T) {
 	}, runs)
 }
 
-// A run that was recorded by a clock that was ahead delays the next one by the whole delay at most.
+// A run that was recorded by a clock that was ahead delays the next run by one whole interval at most.
 func TestRecall_OfARunInTheFuture(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	ahead := now.Add(48 * time.Hour)
@@ -151,15 +151,15 @@ func TestRecall_OfARunInTheFuture(t *testing.T) {
 	}
 }
 
-// yearly fires once a year, at the minute of at.
+// yearly returns a schedule that fires once a year, at the minute of at.
 func yearly(t *testing.T, at time.Time) *calendar.Cron {
 	t.Helper()
 	at = at.UTC()
 	return expression(t, fmt.Sprintf("%d %d %d %d *", at.Minute(), at.Hour(), at.Day(), at.Month()))
 }
 
-// A firing that was missed runs an object once; a changed watch waits for the window, and
-// says until when, and what its user changes does not.
+// After a missed firing, an object runs once. A changed watch waits for the window and says until when; a change by the
+// object's user does not wait.
 func TestSchedule_MissedFiringsAndWindows(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -235,7 +235,7 @@ func TestSchedule_MissedFiringsAndWindows(t *testing.T) {
 	}
 }
 
-// A kind is served while an API is installed that its watch depends on, and not before and after.
+// A kind is served only while the API that its watch depends on is installed.
 func TestKind_EnabledIf(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

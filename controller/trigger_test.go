@@ -39,7 +39,7 @@ func TestNamedFiles_AreThoseThatNoRunWrites(t *testing.T) {
 	}
 }
 
-// What a run reads is named when it has changed, and decides.
+// If an input of a run has changed, the trigger names it, and a run is due.
 func TestTrigger_NamesTheChangedInput(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

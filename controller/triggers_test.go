@@ -24,7 +24,7 @@ func labelled(obj *unstructured.Unstructured, labels map[string]string) *unstruc
 	return obj
 }
 
-// startedBy is a trigger of the objects of a kind with the label of the test.
+// startedBy returns a trigger for objects of a kind with the label of the test.
 func startedBy(kind, mark string, edit ...func(*watches.Trigger)) watches.Trigger {
 	t := watches.Trigger{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Selector: metav1.LabelSelector{MatchLabels: map[string]string{"mark": mark}}}
 	for _, do := range edit {
@@ -44,7 +44,7 @@ func on(changes ...watches.Change) func(*watches.Trigger) {
 	return func(t *watches.Trigger) { t.On = changes }
 }
 
-// What one object starts, by the trigger and the kinds.
+// Which objects one object starts depends on the trigger and on the scopes of the kinds.
 func TestTrigger_StartedBy(t *testing.T) {
 	t.Parallel()
 	owners := schema.GroupKind{Group: "a.b", Kind: "Tea"}
@@ -144,7 +144,7 @@ func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
 	quiet(t, exec, 14, "what was changed meanwhile runs once")
 }
 
-// What a run writes itself starts no other one; what others write meanwhile starts one.
+// What a run itself writes starts no other run. What other clients write meanwhile starts one.
 func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -171,7 +171,7 @@ func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
 	quiet(t, exec, 4, "a change during a run starts one more")
 }
 
-// Which changes start a run, by what counts: seen one by one, or together after a restart.
+// Which changes start a run, depending on `on`: seen one by one, or together after a restart.
 func TestTrigger_On(t *testing.T) {
 	t.Parallel()
 	id := types.NamespacedName{Namespace: "ns", Name: "it"}
@@ -226,7 +226,7 @@ func TestTrigger_On(t *testing.T) {
 			if now := pack(tr); runs(tr, now) {
 				t.Errorf("%s, %s: another run after that one", name, what)
 			}
-			// What counts is seen also among what does not.
+			// Changes that count are seen even among changes that do not.
 			tr.put(types.NamespacedName{Namespace: "ns", Name: "third"}, is("d", "1"), true, "")
 			must.Be(t, name+": a run if one is "+what+", and another created", c.want || tt.created, runs(tr, last))
 		}
@@ -241,7 +241,7 @@ func TestTrigger_On(t *testing.T) {
 
 func digestText(d digest) string { return d.String() }
 
-// A trigger for some namespaces follows their labels.
+// A trigger for some namespaces follows changes of their labels.
 func TestTriggers_InSomeNamespaces(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -278,7 +278,7 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 	quiet(t, exec, 4, "a restart is not a change")
 }
 
-// Without the permission to watch namespaces the kind is not served.
+// Without the permission to watch namespaces, the kind is not served.
 func TestTriggers_NamespacesMayNotBeWatched(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

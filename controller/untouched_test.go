@@ -49,7 +49,7 @@ func TestUntouched_CandidatesAreOfKindsWithoutData(t *testing.T) {
 	}
 }
 
-// A run cannot fill the memory with names. With some of them forgotten, nothing is known to be untouched.
+// A run cannot fill the memory with names. If names had to be dropped, nothing counts as untouched.
 func TestUntouched_NamesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ names, length int }{
@@ -89,7 +89,7 @@ func TestUntouched_HoldsWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-// Only a whole run says what is of no use any more.
+// Only a complete run can say which objects are no longer needed.
 func TestUntouched_OnlyAfterAWholeRun(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -28,7 +28,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// tierOf is a watch of the objects of a tier, whose role has the name of the tier.
+// tierOf returns a watch of the objects of a tier. Its role has the name of the tier.
 func tierOf(gvk schema.GroupVersionKind, tier string, edit ...func(*watches.Watch)) watches.Watch {
 	return watchOf(gvk, append(edit, func(w *watches.Watch) {
 		w.Content.Role = "testdata/roles/" + tier
@@ -36,14 +36,14 @@ func tierOf(gvk schema.GroupVersionKind, tier string, edit ...func(*watches.Watc
 	})...)
 }
 
-// endingWith gives the watch of a tier a finalizer of its own.
+// endingWith gives the watch of a tier its own finalizer.
 func endingWith(tier string) func(*watches.Watch) {
 	return func(w *watches.Watch) {
 		w.Finalizer = &watches.Finalizer{Name: "example.com/" + tier, Content: watches.Content{Role: "testdata/roles/" + tier + "-end"}}
 	}
 }
 
-// rolesOf are the roles that have run for an object, in turn.
+// rolesOf returns the roles that have run for an object, in order.
 func (f *fakeExecutor) rolesOf(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,8 +66,8 @@ func ofTier(obj *unstructured.Unstructured, tier string) *unstructured.Unstructu
 	return obj
 }
 
-// Two watches of one kind: each object is run by its own, also after its labels have changed,
-// and by one finalizer.
+// With two watches of one kind, each object is run by its own watch, also after its labels have changed, and by one
+// finalizer.
 func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -99,7 +99,7 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 			`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} 1`+"\n"), "rolewright_kind_ready") == nil
 	})
 
-	// It moves while it is run: that run ends, and one of the other watch follows.
+	// Its labels change during a run. That run ends, and a run of the other watch follows.
 	update(t, c, au, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	<-held
 	label(t, c, au, "silver")
@@ -108,7 +108,7 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	is := awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=silver")
 	must.Be(t, "finalizers", []string{"example.com/silver"}, is.GetFinalizers())
 
-	// Back it is the first one's again, and nothing runs for a restart.
+	// After another change of labels, the first watch runs it again. A restart runs nothing.
 	label(t, c, au, "gold")
 	eventually(t, "the first watch runs it", func() bool { return exec.rolesOf("au") == "gold gold silver gold" })
 	is = awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=gold")
@@ -122,14 +122,14 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	eventually(t, "it goes", func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(au), is)) })
 	must.Be(t, "roles", "gold gold silver gold gold-end", exec.rolesOf("au"))
 
-	// A watch without a finalizer takes over from one with it.
+	// A watch without a finalizer takes over from one with a finalizer.
 	ag := object(gvk, ns, "ag", nil)
 	label(t, c, ag, "none")
 	eventually(t, "it has no finalizer", func() bool { return exec.rolesOf("ag") == "silver none" && len(get(t, c, ag).GetFinalizers()) == 0 })
 	must.Be(t, "roles of what no watch matches", "", exec.rolesOf("fe"))
 }
 
-// awaitRun waits for the last run to have a cause and a trigger.
+// awaitRun waits until the last run has a given cause and trigger.
 func awaitRun(t *testing.T, c client.Client, obj *unstructured.Unstructured, why cause, trigger string) *unstructured.Unstructured {
 	t.Helper()
 	var is *unstructured.Unstructured
@@ -141,8 +141,7 @@ func awaitRun(t *testing.T, c client.Client, obj *unstructured.Unstructured, why
 	return is
 }
 
-// An object whose labels change and that is deleted while no operator looks goes by the
-// finalizer that it bears.
+// If the labels of an object change and it is deleted while no operator runs, the finalizer that is on it runs.
 func TestWatchers_DeletedBeforeItWasTakenOver(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -169,8 +168,8 @@ func TestWatchers_DeletedBeforeItWasTakenOver(t *testing.T) {
 	}
 }
 
-// A kind that is watched in two versions: the first watch runs each object, once, and the
-// other one when the API server does not serve that version any more.
+// A kind is watched in two versions. The first watch runs each object once. The other watch runs it when the API server
+// no longer serves the first version.
 func TestWatchers_TwoVersionsRunOnce(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -208,8 +207,8 @@ func TestWatchers_TwoVersionsRunOnce(t *testing.T) {
 	})
 }
 
-// What is one to a kind, and was to a watch: the metric, the names, and what a client may do
-// that says which object it acts for.
+// These were per watch and are now per kind: the metric, the names, and what a client may do that names the object for
+// which it acts.
 func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 	gvk := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}
 	gold, silver := tierOf(gvk, "gold"), tierOf(gvk, "silver", func(w *watches.Watch) { w.OwnNamespaceOnly = true })
@@ -257,9 +256,9 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 	ready("")
 }
 
-// An object that no watch runs any more, and that none remembers, stays at its deletion. One of the watches that it waits for
-// says so, once, and the age of the deletion is in the metrics until it goes.
-// An API server that does not answer takes no objects from the watch that runs them for an absent one.
+// An object that no watch runs, and that no process remembers, stays at its deletion. One of the watches whose finalizer
+// it has says so once, and the metrics have the age of the deletion until it is gone. If the API server does not answer,
+// no object is taken from its watch as if the kind were absent.
 func TestWatchers_AnAbsentKindStaysAbsent(t *testing.T) {
 	k := &kind{log: testr.New(t)}
 	silent := errors.New("connection refused")
@@ -294,7 +293,7 @@ func TestWatchers_DeletedWithoutAWatch(t *testing.T) {
 	const says = "matches the selector of no watch"
 	eventually(t, "the log names them", func() bool { return strings.Count(o.log(), says) == 2 })
 	eventually(t, "the age", func() bool { return gauge(t, reg, "rolewright_deletion_oldest_seconds") > 0 })
-	time.Sleep(2 * o.set.opts.RetryMax) // they are looked at again
+	time.Sleep(2 * o.set.opts.RetryMax) // they are reconciled again
 	must.Be(t, "lines", 2, strings.Count(o.log(), says))
 
 	label(t, c, one, "gold")

@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run cannot have any number of kinds watched. That some are not is said once.
+// A run cannot make the operator watch any number of kinds. A message says once that some are not watched.
 func TestWitness_KindsAreBounded(t *testing.T) {
 	t.Parallel()
 	var lines []string
