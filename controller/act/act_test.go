@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/page"
 )
 
-// cupboard is a client for one object, which notes the last patch.
+// cupboard is a client for one object, which records the last patch.
 type cupboard struct {
 	dynamic.ResourceInterface
 	object  *unstructured.Unstructured
@@ -32,7 +32,7 @@ func (c *cupboard) Patch(_ context.Context, _ string, _ types.PatchType, data []
 	return c.object, nil
 }
 
-// The button stops the run of the page, and no other one, whether the status records runs or not.
+// The button stops the run that the page shows, and no other run, whether or not the status records runs.
 func TestAct_CancelsTheRunOfThePage(t *testing.T) {
 	t.Parallel()
 	const one, two = "0b1f6b1e-0000-4000-8000-000000000001", "0b1f6b1e-0000-4000-8000-000000000002"

@@ -89,7 +89,7 @@ func TestRunnerCheck_KeepsItsAnswerWhenItIsStoppedInALook(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
 		go func() { stopped <- c.Start(ctx) }()
-		time.Sleep(2 * time.Second) // inside the second look
+		time.Sleep(2 * time.Second) // during the second check
 		cancel()
 		_ = <-stopped
 		if err := c.Check(nil); err != nil {

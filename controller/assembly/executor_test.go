@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// That a server has ended because there was no run is told as no failure, and raises no alert.
+// A server that has ended because there was no run is not logged as a failure, and raises no alert.
 func TestWarmLog(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -26,7 +26,8 @@ func TestConsole(t *testing.T) {
 	result(jobevent.RunnerOK, "Write", "/elsewhere/main.yml:4", `{"changed": true}`, false)
 	result(jobevent.RunnerFailed, "Try", "", `{}`, true)
 	r.Event(jobevent.Event{Kind: jobevent.FileDiff, Stdout: "\x1b[31m-a: 1\x1b[0m\r\n\x1b[32m+a: 2\x1b[0m\r\n\r\n same"})
-	// What a role says is no line of its own, and no command to the terminal.
+	// What a role prints is not taken for a line of the console's own, and contains no control sequences for the
+	// terminal.
 	result(jobevent.RunnerFailed, "x\n10:00:00  Site/b  \x1b[2Jsucceeded", "", `{}`, false)
 	r.End(status.Run{Result: status.Failed, Reason: "TaskFailed", Message: "one\ntwo", Started: now, Finished: now.Add(time.Second),
 		FailedTask: &status.Task{Path: "/project/roles/a/tasks/main.yml:9"}})

@@ -36,7 +36,7 @@ var (
 	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// lookup knows the resources of these tests.
+// lookup finds the resources of these tests.
 func lookup(_ context.Context, r schema.GroupVersionResource) (string, bool, error) {
 	switch r.Resource {
 	case "configmaps":
@@ -69,14 +69,14 @@ type world struct {
 	lines          []string // of the log
 }
 
-// setting changes what a world is made with.
+// setting changes how a world is created.
 type setting func(*world, *Options, *OwnerKind)
 
 func withStatus(_ *world, _ *Options, k *OwnerKind)        { k.Status = true }
 func withClusterScoped(_ *world, _ *Options, k *OwnerKind) { k.ClusterScoped = true }
 func everywhere(_ *world, o *Options, _ *OwnerKind)        { o.Namespaces = nil }
 
-// as makes the registry's requests by another configuration.
+// as makes the registry use another configuration for its requests.
 func as(cfg *rest.Config) setting {
 	return func(w *world, o *Options, _ *OwnerKind) {
 		client, err := metadata.NewForConfig(cfg)
@@ -108,13 +108,13 @@ func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *w
 	}
 	w.registry = New(options)
 	w.registry.denied = time.Second
-	w.registry.readers = 1 // in order, so that one answer says that all earlier ones were given
+	w.registry.readers = 1 // in order, so that the answer to one event shows that all earlier events were handled
 	w.kind = w.registry.Subscribe(spec)
 	w.start()
 	return w
 }
 
-// marks are the UIDs that were told.
+// marks returns the UIDs that were reported.
 func (w *world) marks() []types.UID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) start() {
 	})
 }
 
-// owner makes a custom resource, so that nothing it owns is garbage.
+// owner creates a custom resource, so that what it owns is not garbage-collected.
 func (w *world) owner(name string) *unstructured.Unstructured {
 	w.t.Helper()
 	o := &unstructured.Unstructured{}
@@ -156,7 +156,7 @@ func (w *world) owner(name string) *unstructured.Unstructured {
 	return made
 }
 
-// begin begins a run of an owner, whose UID is made of its name.
+// begin begins a run of an owner, whose UID is derived from its name.
 func (w *world) begin(owner string) *Session { return w.kind.Begin(w.name(owner), runUID(owner)) }
 
 func runUID(owner string) types.UID { return types.UID("run of " + owner) }
@@ -165,14 +165,14 @@ func (w *world) name(owner string) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.namespace, Name: owner}
 }
 
-// ownedBy is the metadata of an object that belongs to an owner.
+// ownedBy returns the metadata of an object that belongs to an owner.
 func ownedBy(owner *unstructured.Unstructured, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{
 		APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(),
 	}}}
 }
 
-// configMap makes a ConfigMap.
+// configMap creates a ConfigMap.
 func (w *world) configMap(meta metav1.ObjectMeta) *corev1.ConfigMap {
 	w.t.Helper()
 	made, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(w.t.Context(),
@@ -183,14 +183,14 @@ func (w *world) configMap(meta metav1.ObjectMeta) *corev1.ConfigMap {
 	return made
 }
 
-// metadataOfConfigMaps is what a list of them shows now.
+// metadataOfConfigMaps returns what a list of ConfigMaps shows now.
 func (w *world) metadataOfConfigMaps() *metav1.PartialObjectMetadataList {
 	w.t.Helper()
 	list, err := metadata.NewForConfigOrDie(w.cfg).Resource(configMaps).Namespace(w.namespace).List(w.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatalf("list ConfigMaps: %v", err)
 	}
-	list.APIVersion, list.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList" // the client leaves them out
+	list.APIVersion, list.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList" // the client leaves out these fields
 	return list
 }
 
@@ -212,14 +212,14 @@ func (w *world) deleteConfigMap(name string) {
 	}
 }
 
-// child is what the proxy says of an object.
+// child returns what the proxy reports of an object.
 func child(resource schema.GroupVersionResource, o metav1.Object) proxy.Child {
 	return proxy.Child{
 		Resource: resource, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 	}
 }
 
-// restore lets owners have objects of a resource, and waits for the watch.
+// restore makes owners own objects of a resource, and waits for the watch.
 func (w *world) restore(resource schema.GroupVersionResource, owners ...string) {
 	w.t.Helper()
 	for _, owner := range owners {
@@ -228,7 +228,7 @@ func (w *world) restore(resource schema.GroupVersionResource, owners ...string) 
 	w.await(resource)
 }
 
-// await returns when the watch works.
+// await waits until the watch works.
 func (w *world) await(resource schema.GroupVersionResource) {
 	w.t.Helper()
 	testenv.Eventually(w.t, "a watch of "+resource.Resource, func(context.Context) error {
@@ -241,7 +241,7 @@ func (w *world) await(resource schema.GroupVersionResource) {
 	})
 }
 
-// awaitSeen returns when the version of an object was handled.
+// awaitSeen waits until a version of an object was handled.
 func (w *world) awaitSeen(resource schema.GroupVersionResource, o metav1.Object) {
 	w.t.Helper()
 	testenv.Eventually(w.t, "the event of "+o.GetName(), func(context.Context) error {
@@ -255,7 +255,7 @@ func (w *world) awaitSeen(resource schema.GroupVersionResource, o metav1.Object)
 	})
 }
 
-// awaitTold returns when an owner was told, and how often each was until then.
+// awaitTold waits until an owner was reported, and returns how often each owner was until then.
 func (w *world) awaitTold(owner string) map[string]int {
 	w.t.Helper()
 	testenv.Eventually(w.t, "a change for "+owner, func(context.Context) error {
@@ -277,8 +277,7 @@ func (w *world) tally() map[string]int {
 	return tally
 }
 
-// holdLists keeps the answers to lists back until the returned function is
-// called.
+// holdLists holds back the answers to lists until the returned function is called.
 func (wi *wire) holdLists() (release func()) {
 	wi.mu.Lock()
 	defer wi.mu.Unlock()
@@ -295,26 +294,26 @@ func (wi *wire) holdLists() (release func()) {
 // wire is a connection that a test can cut.
 type wire struct {
 	next http.RoundTripper
-	// kept gets a value for every answer that is kept back.
+	// kept receives a value for every answer that is held back.
 	kept chan struct{}
 
 	mu sync.Mutex
-	// refuse answers watch requests with this code; 0 lets them through.
+	// refuse is the code with which watch requests are answered; 0 lets them through.
 	refuse int
-	// refusals counts them.
+	// refusals counts the refused watch requests.
 	refusals int
-	// forgotten are the versions that were refused as gone. They stay so.
+	// forgotten are the resource versions that were refused as gone. They stay refused.
 	forgotten map[string]bool
 	open      []io.Closer
-	// hold keeps the answers to lists back until it is closed; nil lets them through.
+	// hold holds back the answers to lists until it is closed; nil lets them through.
 	hold chan struct{}
-	// old is what the next lists are answered with, in place of what is there, and oldLists how many of them.
+	// old is the answer to the next lists instead of the real one, and oldLists how many lists get it.
 	old      []byte
 	oldLists int
 }
 
-// answer has the next lists answered with what an earlier one has shown, as a faulty API server would: a sound one shows
-// nothing older than what the client has seen. The returned function waits until that was done.
+// answer makes the next lists show what an earlier list has shown, like a faulty API server: a correct one shows nothing
+// older than what the client has seen. The returned function waits until that was done.
 func (wi *wire) answer(t *testing.T, old []byte, lists int) (done func()) {
 	t.Helper()
 	wi.mu.Lock()
@@ -332,7 +331,7 @@ func (wi *wire) answer(t *testing.T, old []byte, lists int) (done func()) {
 	}
 }
 
-// wired returns a copy of cfg that goes through a wire.
+// wired returns a copy of cfg whose requests go through a wire.
 func wired(cfg *rest.Config) (*rest.Config, *wire) {
 	wi := &wire{kept: make(chan struct{}), forgotten: map[string]bool{}}
 	cfg = rest.CopyConfig(cfg)
@@ -390,7 +389,7 @@ func (wi *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cut ends all watches, and answers new ones with a code until it is 0.
+// cut ends all watches, and answers new ones with a code. 0 lets them through again.
 func (wi *wire) cut(code int) {
 	wi.mu.Lock()
 	defer wi.mu.Unlock()
@@ -403,7 +402,7 @@ func (wi *wire) cut(code int) {
 
 func (wi *wire) restore() { wi.cut(0) }
 
-// awaitRefusal returns when another watch was refused.
+// awaitRefusal waits until another watch was refused.
 func (wi *wire) awaitRefusal(t *testing.T) {
 	t.Helper()
 	count := func() int {

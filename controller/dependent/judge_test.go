@@ -13,8 +13,8 @@ import (
 
 var verdicts = map[string]verdict{"bookkeeping": bookkeeping, "status": statusWrite, "changed": changed, "unclear": unclear}
 
-// The metadata was captured from an API server, with kubectl, the Deployment
-// controller, the scheduler and a kubelet's stand-in at work.
+// The metadata was captured with kubectl from an API server while the Deployment controller, the scheduler and a
+// simulated kubelet were at work.
 func TestJudge_TellsCapturedWritesApart(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/captured.json")

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// follower is what someone who follows a resource by name is told.
+// follower receives what is reported to someone who follows a resource by name.
 type follower struct {
 	*Named
 	w *world
@@ -54,7 +54,7 @@ func (w *world) follow(resource schema.GroupVersionResource) *follower {
 
 func (fo *follower) tell(name string, v Version, exists bool) {
 	if name == "kube-root-ca.crt" {
-		return // the cluster makes it in each namespace
+		return // the cluster creates it in each namespace
 	}
 	fo.mu.Lock()
 	defer fo.mu.Unlock()
@@ -65,8 +65,8 @@ func (fo *follower) tell(name string, v Version, exists bool) {
 	fo.told = append(fo.told, what)
 }
 
-// await returns when as many changes were told, and fails if they are others. They are
-// sorted: a list has no order.
+// await waits until this many changes were reported, and fails if they are others. They are sorted, because a list has no
+// order.
 func (fo *follower) await(want ...string) {
 	fo.w.t.Helper()
 	var told []string
@@ -107,7 +107,7 @@ func TestNamed_TellsOfChangesAfterTheFirstListOnly(t *testing.T) {
 	w.deleteConfigMap("new")
 	all.await("new 1", "new 2", "new gone")
 
-	second := w.follow(configMaps) // of the same watch
+	second := w.follow(configMaps) // with the same watch
 	wire.cut(http.StatusGone)
 	w.label("there", "3")
 	w.deleteConfigMap("removed")
@@ -120,7 +120,7 @@ func TestNamed_TellsOfChangesAfterTheFirstListOnly(t *testing.T) {
 	second.await("removed gone", "there 3")
 }
 
-// A kind that is not installed has no objects; those after its installation are told.
+// A kind that is not installed has no objects. Objects that are created after its installation are reported.
 func TestNamed_FollowsAKindThatIsInstalledLater(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -139,7 +139,7 @@ func TestNamed_FollowsAKindThatIsInstalledLater(t *testing.T) {
 	all.await("object 1")
 }
 
-// Where the resource goes while the watch is broken, all of its objects are told to be gone.
+// If the resource is removed while the watch is broken, all its objects are reported as gone.
 func TestNamed_ObjectsGoWithTheirKind(t *testing.T) {
 	r := New(Options{})
 	var told []string
@@ -160,7 +160,7 @@ func TestNamed_ObjectsGoWithTheirKind(t *testing.T) {
 	must.Be(t, "what is told", []string{"ns/it false"}, told)
 }
 
-// A namespace that may not be listed holds up those only who ask for what is in it.
+// A namespace that may not be listed blocks only those who ask for its objects.
 func TestNamed_ANamespaceThatMayNotBeListed(t *testing.T) {
 	for name, deniedFirst := range map[string]bool{"denied before the other is listed": true, "denied after it": false} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// quiet and told are what an owner hears of a case.
+// quiet and told say what is reported to an owner in a case.
 const (
 	quiet = false
 	told  = true
@@ -103,7 +103,7 @@ func TestRegistry_TellsAnOwnerOfWhatOthersDoToItsConfigMaps(t *testing.T) {
 	}
 }
 
-// made is an object that is there.
+// made is an object that exists.
 type made struct{ object *corev1.ConfigMap }
 
 func (w *world) created(name string) made {
@@ -115,7 +115,7 @@ func (w *world) created(name string) made {
 	return made{object}
 }
 
-// meta is for another object of the same owner.
+// meta belongs to another object of the same owner.
 func (m made) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, OwnerReferences: m.object.OwnerReferences}
 }
@@ -128,7 +128,7 @@ func TestRegistry_CountsTwoWritesOfOneManagerWithinASecond(t *testing.T) {
 	before, writes := w.set("object", "0"), 1
 	for same := false; !same; writes++ {
 		after := w.set("object", fmt.Sprint(writes))
-		same = cmp.Equal(before.ManagedFields, after.ManagedFields) // then the metadata says nothing of it
+		same = cmp.Equal(before.ManagedFields, after.ManagedFields) // then the metadata says nothing about it
 		before = after
 	}
 	testenv.Eventually(t, "every write told", func(context.Context) error {
@@ -239,7 +239,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 			w.configMap(ownedBy(w.owner("witness"), "witness"))
 			w.restore(configMaps, "owner", "witness")
 
-			other := w.begin("witness") // keeps the witness silent meanwhile
+			other := w.begin("witness") // it reports nothing meanwhile
 			run := w.begin("owner")
 			run.Expect(child(configMaps, object))
 			tt.do(w, run)
@@ -259,7 +259,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 	}
 }
 
-// assertSettled fails if what runs did is remembered longer than it is of use.
+// assertSettled fails if what runs did is remembered for longer than necessary.
 func (w *world) assertSettled() {
 	w.t.Helper()
 	w.registry.mu.Lock()
@@ -291,8 +291,7 @@ func TestRun_OwnWritesAreNewsToOtherOwners(t *testing.T) {
 	must.Be(t, "owners told", map[string]int{"other": 1}, w.awaitTold("other"))
 }
 
-// The first list of a resource comes after the first write. What happened in
-// between is not lost.
+// The first list of a resource comes after the first write. What happened in between is not lost.
 func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 	t.Parallel()
 	gvk := testenv.CRD(t, testenv.Config(t))
@@ -318,7 +317,7 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 			run := w.begin("owner")
 			object := w.configMap(ownedBy(owner, "object"))
 			tt.do(w)
-			// Nothing has listed yet: for the registry the write is in progress.
+			// Nothing was listed yet: for the registry, the write is still in progress.
 			run.Expect(child(configMaps, witness))
 			if !tt.late {
 				run.Wrote(child(configMaps, object))
@@ -342,7 +341,7 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 	}
 }
 
-// deployment makes a Deployment that the real controller takes care of.
+// deployment creates a Deployment that the real controller handles.
 func (w *world) deployment(meta metav1.ObjectMeta) *appsv1.Deployment {
 	w.t.Helper()
 	labels := map[string]string{"app": meta.Name}
@@ -373,8 +372,7 @@ func (w *world) patchDeployment(name, body string) *appsv1.Deployment {
 	return made
 }
 
-// awaitController returns when the Deployment controller has written both its
-// annotation and a status.
+// awaitController waits until the Deployment controller has written both its annotation and a status.
 func (w *world) awaitController(name, revision string) *appsv1.Deployment {
 	w.t.Helper()
 	var d *appsv1.Deployment
@@ -433,7 +431,7 @@ func TestRun_TheDeploymentControllerIsNoNewsUnlessStatusCounts(t *testing.T) {
 				w.awaitTold("owner")
 				return
 			}
-			// A change of the specification is one, and comes after.
+			// A change of the spec counts, and comes later.
 			w.patchDeployment("witness", `{"spec":{"minReadySeconds":1}}`)
 			must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
 		})
@@ -469,7 +467,7 @@ func followsCustomResources(t *testing.T, w *world, gvk schema.GroupVersionKind,
 	for _, step := range []struct {
 		body   string
 		status bool
-		want   int // times told until then
+		want   int // how often it was reported until then
 	}{
 		{body: `{"status":{"a":"b"}}`, status: true, want: 0},
 		{body: `{"metadata":{"finalizers":null}}`, want: 0},
@@ -485,7 +483,7 @@ func followsCustomResources(t *testing.T, w *world, gvk schema.GroupVersionKind,
 			t.Fatalf("patch %s: %v", step.body, err)
 		}
 		w.awaitSeen(widgets, o)
-		// Without a question about the content the owner is told while the event is handled, or a moment later.
+		// If the content was not asked for, the owner is told while the event is handled, or a moment later.
 		testenv.Eventually(t, "the owner told", func(context.Context) error {
 			if got := w.tally()["owner"]; got < step.want {
 				return fmt.Errorf("told %d times", got)
@@ -589,7 +587,7 @@ func TestRegistry_StopsAWatchThatIsOfNoUse(t *testing.T) {
 	}
 }
 
-// count is the number of lines in the log with a text.
+// count returns the number of lines in the log that contain a text.
 func (w *world) count(text string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -628,7 +626,7 @@ func TestRegistry_BeginsAForbiddenWatchWhenItIsAllowed(t *testing.T) {
 	}
 }
 
-// allow gives rights in the namespace to someone.
+// allow gives someone permissions in the namespace.
 func (w *world) allow(user string, rule rbacv1.PolicyRule) {
 	w.t.Helper()
 	meta := metav1.ObjectMeta{Name: user}
@@ -761,7 +759,7 @@ func TestKind_JoinsAWatchOfAnotherKind(t *testing.T) {
 	w.configMap(ownedBy(other.owner("second"), "second"))
 	w.kind.registry.Subscribe(OwnerKind{GVK: other.gvk, Namespaced: true, Changed: other.kind.spec.Changed}).
 		Restore(w.name("second"), []schema.GroupVersionResource{configMaps})
-	// The watch worked before the second kind came: only a change after the list that knows it is told.
+	// The watch worked before the second kind came: only a change after the list that knows the kind is reported.
 	value := 0
 	testenv.Eventually(t, "a change for the second kind", func(context.Context) error {
 		if other.tally()["second"] > 0 {
@@ -775,8 +773,8 @@ func TestKind_JoinsAWatchOfAnotherKind(t *testing.T) {
 	must.Be(t, "owners of the first kind told", map[string]int{"first": 1}, w.awaitTold("first"))
 }
 
-// A list that was in progress when a kind of owners came knows nothing of what
-// they own. It must not say that it is gone.
+// A list that was in progress when a kind of owners came does not know what those owners own. It must not report that as
+// gone.
 func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	t.Parallel()
 	cfg, wire := wired(testenv.Config(t))
@@ -798,8 +796,8 @@ func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
 }
 
-// A list may not show less than events have shown: what came since would look deleted. Where all lists do so, as after a
-// restore of etcd, it is deleted.
+// A list must not show less than earlier events: what came since then would look deleted. If all lists do so, as after a
+// restore of etcd, the object counts as deleted.
 func TestRegistry_TakesNoListFromBeforeWhatItHasSeen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -846,7 +844,7 @@ func TestKind_CloseForgetsItsOwners(t *testing.T) {
 	})
 }
 
-// What a run deletes in a namespace that is not watched is not remembered: no event tells that it is gone.
+// What a run deletes in a namespace that is not watched is not remembered: no event reports that it is gone.
 func TestSession_DeletionsElsewhereAreNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, wire := wired(testenv.Config(t))

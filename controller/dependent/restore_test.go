@@ -16,9 +16,9 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Who may write statuses may name any number of resources for any number of
-// owners: each is asked for once, one after the other, and what does not exist
-// leaves nothing behind. What cannot be asked for stays recorded.
+// Someone who may write statuses can name any number of resources for any number of owners. Each resource is requested
+// once, one after the other. A resource that does not exist leaves nothing behind. One that cannot be requested stays
+// recorded.
 func TestRestore_AsksForEachResourceOnce(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -25,8 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// crowd serves a list of very many objects, of which one is owned, and watches
-// in which nothing happens.
+// crowd serves a list of very many objects, one of which is owned, and watches in which nothing happens.
 type crowd struct {
 	size, owned int
 	kind        schema.GroupVersionKind
@@ -69,9 +68,9 @@ func (c *crowd) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(rw).Encode(list) // the client sees what is missing
 }
 
-// This test runs alone: it counts goroutines.
+// This test runs alone, because it counts goroutines.
 func TestRegistry_KeepsOnlyWhatIsOwnedAndLeavesNothingRunning(t *testing.T) {
-	testenv.Config(t) // whatever it starts is there before the count
+	testenv.Config(t) // everything that it starts is running before the count
 	before := goleak.IgnoreCurrent()
 	gvk := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Widget"}
 	c := &crowd{size: 50_000, owned: 31_234, kind: gvk}

@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// However much is changed in other namespaces during a run, what is changed in the owner's is told
-// as such, and the other way round.
+// However much is changed in other namespaces during a run, changes in the owner's namespace are reported as such, and
+// the other way round.
 func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
 	t.Parallel()
 	const many, object = "many dependents were changed", "configmaps %s/object was deleted"

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// jsonLog is the operator's logger, without times and stacks.
+// jsonLog is the operator's logger, without times and stack traces.
 func jsonLog(out *Output) logr.Logger {
 	return ctrlzap.New(ctrlzap.WriteTo(out), ctrlzap.JSONEncoder(func(c *zapcore.EncoderConfig) {
 		c.TimeKey, c.StacktraceKey = "", ""
@@ -50,8 +50,8 @@ func captured(t *testing.T) []jobevent.Event {
 
 const gvk = "cache.example.com/v1, Kind=Memcached"
 
-// TestLogger_RealRun compares the whole log of a real run with what it should
-// be. go test -update writes the files again; read the difference.
+// TestLogger_RealRun compares the whole log of a real run with the expected log. go test -update writes the files again;
+// read the difference.
 func TestLogger_RealRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts      Options
@@ -84,8 +84,8 @@ func TestLogger_RealRun(t *testing.T) {
 	}
 }
 
-// TestLogger_LinesThatPeopleSearchFor holds the texts that must not change,
-// apart from the golden files, which someone may write again.
+// TestLogger_LinesThatPeopleSearchFor holds the texts that must not change, independently of the golden files, which
+// -update overwrites.
 func TestLogger_LinesThatPeopleSearchFor(t *testing.T) {
 	var got bytes.Buffer
 	out := NewOutput(&got)
@@ -147,8 +147,7 @@ func TestParseLevel(t *testing.T) {
 	}
 }
 
-// TestLogger_NothingOfAnEventBreaksTheLog feeds texts as a hostile object could
-// bring them about.
+// TestLogger_NothingOfAnEventBreaksTheLog uses texts that a hostile object could cause.
 func TestLogger_NothingOfAnEventBreaksTheLog(t *testing.T) {
 	bad := "\x1b]0;title\a\x1b[2J\u009b\x00\xff" + strings.Repeat("é\x1b[K", maxBlock)
 	for _, level := range []Level{Tasks, Everything} {
@@ -195,7 +194,7 @@ func TestFinish_RunWithoutStatsHasNoRecap(t *testing.T) {
 	}
 }
 
-// What a run has put in the place of its output is neither read nor waited for.
+// If a run has replaced its output with something else, that is neither read nor waited for.
 func TestFinish_OfWhatWasPlanted(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "stdout")
 	must.Do(t, os.WriteFile(outside, []byte("precious"), 0o600))
@@ -222,8 +221,8 @@ func TestFinish_OfWhatWasPlanted(t *testing.T) {
 	}
 }
 
-// TestFinish_DebugResultOfAnySize copies an output that is larger than what is
-// held in memory, with a line that is, too.
+// TestFinish_DebugResultOfAnySize copies an output that is larger than what is held in memory, and that has a line that
+// is larger, too.
 func TestFinish_DebugResultOfAnySize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stdout")
 	content := strings.Repeat("a line\n", 50_000) + strings.Repeat("x", 5*maxBlock) + "\nno end of line"
@@ -239,7 +238,7 @@ func TestFinish_DebugResultOfAnySize(t *testing.T) {
 	}
 }
 
-// largest remembers the size of the largest write.
+// largest records the size of the largest write.
 type largest struct {
 	bytes.Buffer
 	largest int
@@ -250,8 +249,8 @@ func (l *largest) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// TestLogger_ConcurrentRunsDoNotMix: each line is followed by its own block,
-// though the lines come through another writer.
+// TestLogger_ConcurrentRunsDoNotMix: each line is followed by its own block, even if the lines come through another
+// writer.
 func TestLogger_ConcurrentRunsDoNotMix(t *testing.T) {
 	var got bytes.Buffer
 	out := NewOutput(&got)

@@ -19,9 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/tree"
 )
 
-// play runs a playbook with the given content of env/extravars in an empty
-// directory, which it returns with the output and whether the play succeeded.
-// The command is ansible-playbook, or what the environment variable
+// play runs a playbook in an empty directory with the given content of env/extravars. It returns the directory, the
+// output, and whether the play succeeded. The command is ansible-playbook, or the one that the environment variable
 // ROLEWRIGHT_TEST_ANSIBLE_PLAYBOOK names: another version of ansible-core.
 func play(t *testing.T, playbook string, content []byte, args ...string) (dir, output string, succeeded bool) {
 	t.Helper()
@@ -36,8 +35,7 @@ func play(t *testing.T, playbook string, content []byte, args ...string) (dir, o
 	for name, text := range map[string][]byte{"play.yml": []byte(playbook), "extravars": content} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	// The interpreter is Ansible's own, as the runner has it: what discovery finds
-	// may be of no use.
+	// The interpreter is Ansible's own, as with the runner: the one that discovery finds may be unusable.
 	hosts := filepath.Join(dir, "hosts")
 	must.Do(t, os.WriteFile(hosts, []byte("localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"), 0o600))
 	args = append([]string{"-i", hosts, "-c", "local", "-e", "@" + filepath.Join(dir, "extravars"), "play.yml"}, args...)
@@ -48,8 +46,8 @@ func play(t *testing.T, playbook string, content []byte, args ...string) (dir, o
 	return dir, string(out), err == nil
 }
 
-// nasty are values that have gone wrong somewhere between an object and a
-// role; as the JSON of an object. None is a template.
+// nasty are values that have gone wrong somewhere between an object and a role, as the JSON of an object. None of them is
+// a template.
 var nasty = []string{
 	`""`, `" "`, `"  lead and trail  "`, `"tab\tnewline\ncarriage\r\nend"`, `"\n"`, `"trailing newline\n"`,
 	`"quote \" backslash \\ \\n slash /"`, `"'single'"`, `"\u0000"`, `"\u0001\u001b[K\u001f"`, `"\u007f"`, `"\u0085"`, `"\u009f\u00a0"`,
@@ -63,13 +61,13 @@ var nasty = []string{
 	`{"1": 1, "true": 2, "null": 3, "2026-01-02": 5, "<<": {"x": 1}, "=": 6, "k:v": 8, "-": 9, "\u0000\u2028": 10}`,
 }
 
-// inertOnlyMarked are values that Ansible leaves alone only when marked.
+// inertOnlyMarked are values that Ansible leaves unevaluated only if they are marked.
 var inertOnlyMarked = []string{
 	`"{{ lookup('pipe', 'touch canary') }}"`, `"{% raw %}x{% endraw %}"`, `"{# gone #}"`, `"{{ undefined_name }}"`, `"{{"`, `"{%"`,
 	`"#jinja2: variable_start_string: '[%'\n[% 1 %]"`, `["{{ 1 + 1 }}", {"k": "{{ 1 + 1 }}"}]`,
 }
 
-// markers are maps that Ansible's reader of JSON would replace.
+// markers are maps that Ansible's JSON reader would replace.
 var markers = []string{
 	`{"__ansible_unsafe": "x"}`, `{"__ansible_unsafe": {"a": 1}}`, `{"__ansible_unsafe": null}`, `{"__ansible_vault": "x"}`,
 	`{"__ansible_vault": 1, "other": [{"__ansible_unsafe": []}]}`, `{"__ansible_type": "x", "value": 1}`, `{"__ansible_x": "~"}`,
@@ -109,7 +107,7 @@ func TestAnsible_ValuesArriveUnchanged(t *testing.T) {
 			if !ok {
 				t.Fatalf("the play failed:\n%s", output)
 			}
-			// What the watch says keeps its control characters.
+			// Variables of the watch keep their control characters.
 			cleaned := withoutControls(values)
 			for variable, got := range readBack(t, filepath.Join(dir, "out")).([]any) {
 				want := []any{cleaned, cleaned, cleaned, watched}[variable].([]any)
@@ -124,7 +122,7 @@ func TestAnsible_ValuesArriveUnchanged(t *testing.T) {
 	}
 }
 
-// withoutControls is what a role is to get of data of an object. It shares nothing with what it checks.
+// withoutControls returns what a role must get of an object's data. It shares no code with what it checks.
 func withoutControls(value any) any {
 	clean := func(s string) string {
 		var out strings.Builder
@@ -150,7 +148,7 @@ func readBack(t *testing.T, file string) any {
 	return out
 }
 
-// exact makes values comparable: numbers by the number that they are.
+// exact makes values comparable: numbers by their numeric value.
 func exact(value any) any {
 	return tree.Map(value, nil, func(leaf any) any {
 		switch v := leaf.(type) {
@@ -263,8 +261,7 @@ func TestAnsible_DataIsNotCode(t *testing.T) {
 			}
 			dir, output, ok := play(t, uses, content)
 			if !tc.mark {
-				// The same play finds code where data is not marked, so that
-				// finding none above means something.
+				// The same play executes code if data is not marked. So it means something that none was executed above.
 				if found, _ := filepath.Glob(filepath.Join(dir, "canary*")); len(found) == 0 {
 					t.Errorf("nothing was executed:\n%s", output)
 				}
@@ -285,7 +282,7 @@ func TestAnsible_ReservedNamesDecideNothing(t *testing.T) {
 		"vars", "hostvars", "groups", "group_names", "inventory_hostname", "inventory_dir", "omit", "lookup", "query", "q",
 		"environment", "playbook_dir", "role_path", "role_name", "item", "become", "become_user", "play_hosts",
 		"_ansible_loop_cache", "delegated_vars",
-		// Keywords stay variables, and decide nothing either.
+		// Keywords stay variables, and have no effect.
 		"name", "port", "tags", "hosts", "connection", "remote_user", "when", "loop", "register", "state", "tasks", "roles",
 		"timeout", "serial", "strategy", "no_log", "check_mode", "gather_facts", "ignore_errors", "module_defaults", "collections",
 		"namespace", "dict", "range", "until", "args", "action", "async", "poll", "delegate_to", "run_once",
@@ -327,8 +324,8 @@ func TestAnsible_ReservedNamesDecideNothing(t *testing.T) {
 	}
 }
 
-// TestAnsible_VaultTextsOfTheObjectAreNotDecrypted: the operator's vault
-// password is the author's, and decrypts the author's variables only.
+// TestAnsible_VaultTextsOfTheObjectAreNotDecrypted: the operator's vault password belongs to the author, and decrypts
+// only the author's variables.
 func TestAnsible_VaultTextsOfTheObjectAreNotDecrypted(t *testing.T) {
 	vaulted := must.Get(os.ReadFile(filepath.Join("testdata", "vaulted.txt")))(t)
 	marker := map[string]any{"__ansible_vault": string(vaulted)}
@@ -343,8 +340,8 @@ func TestAnsible_VaultTextsOfTheObjectAreNotDecrypted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec   map[string]any
 		opts   Options
-		secret any            // what the author's variable holds in the play
-		want   map[string]any // what v and w hold in the play
+		secret any            // the value of the author's variable in the play
+		want   map[string]any // the values of v and w in the play
 	}{
 		"the author's, JSON": {opts: Options{MarkUnsafe: true}, secret: "the plaintext of the vault"},
 		"the author's beside the object's": {

@@ -34,8 +34,8 @@ func TestBuild_MarksInJSON(t *testing.T) {
 	must.Be(t, "content", want, string(got))
 }
 
-// TestBuild_MarkersOfTheObjectForceYAML: as JSON, Ansible would replace these
-// maps, decrypting some; as YAML they are maps like any other.
+// TestBuild_MarkersOfTheObjectForceYAML: in JSON, Ansible would replace these maps, and decrypt some. In YAML, they are
+// ordinary maps.
 func TestBuild_MarkersOfTheObjectForceYAML(t *testing.T) {
 	got, notices, err := Build(object(t, `{"spec": {"n": 1e30, "s": "{{ x }}", "m": {"{{ k }}": {"__ansible_vault": "$ANSIBLE_VAULT"}}, "one": "1"}}`),
 		Options{Kind: "K", MarkUnsafe: true, Vars: map[string]any{
@@ -49,9 +49,9 @@ func TestBuild_MarkersOfTheObjectForceYAML(t *testing.T) {
 	for _, want := range []string{
 		`? "m" : {? !unsafe "{{ k }}" : {? !unsafe "__ansible_vault" : !unsafe "$ANSIBLE_VAULT"}}`,
 		`? "n" : 1.0e+30`, `? "s" : !unsafe "{{ x }}"`,
-		// Ansible 2.19 would read a tagged one as a number.
+		// Ansible 2.19 would read a tagged number as a number.
 		`? "one" : "1"`,
-		// The author's markers mean what they say.
+		// The author's markers have their normal meaning.
 		`? "secret" : !vault "$AUTHORS"`, `? "text" : [!unsafe "{{ z }}", {? "k" : !unsafe "v"}]`, `? "plain" : "{{ y }}"`,
 	} {
 		if !strings.Contains(string(got), want) {
@@ -98,8 +98,8 @@ func TestBuild_MarkerKeysAreFoundWhereverTheyAre(t *testing.T) {
 	}
 }
 
-// TestBuild_OrdinaryKeysAreNoNews: a key that is marked for a character of an
-// expression arrives as it is, and is nothing to warn of.
+// TestBuild_OrdinaryKeysAreNoNews: a key that is marked because of a character of an expression arrives unchanged, and
+// causes no warning.
 func TestBuild_OrdinaryKeysAreNoNews(t *testing.T) {
 	got, notices, err := Build(object(t, `{"spec": {"hosts": {"*.example.com": 1}}}`), Options{Kind: "K", MarkUnsafe: true})
 	if err != nil || len(notices) > 0 || !strings.Contains(string(got), `!unsafe "*.example.com"`) {
@@ -129,8 +129,8 @@ func TestBuild_AuthorsValuesOfOtherTypes(t *testing.T) {
 	}
 }
 
-// FuzzBuild: whatever the object, Build does not panic, gives the same twice,
-// and what it wrote decodes to what Vars says.
+// FuzzBuild: for any object, Build does not panic and gives the same result twice, and what it wrote decodes to the
+// result of Vars.
 func FuzzBuild(f *testing.F) {
 	for i, s := range []string{
 		`{"spec": {"aB": "{{ x }}", "n": 1e30, "l": [1.5, -0.0, null]}}`,
@@ -177,7 +177,7 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// plainValue takes the marks off.
+// plainValue removes the marks.
 func plainValue(value any) any {
 	return tree.Map(value, nil, func(leaf any) any {
 		if text, marked := leaf.(Unsafe); marked {

@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/tree"
 )
 
-// object decodes an object the way a client does: integers as int64.
+// object decodes an object like a client: integers become int64.
 func object(t testing.TB, text string) map[string]any {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -75,7 +75,7 @@ func TestVars_NamesAndOrderAsTheIncumbent(t *testing.T) {
 			"status":   map[string]any{"phase": Unsafe("ok")},
 		},
 		"_apps_example_com_widget_spec": spec,
-		// The author's are neither converted nor marked nor filtered, and win.
+		// The author's variables are not converted, marked or filtered, and override the others.
 		"replicas": int64(5), "fromWatch": "{{ 1 + 1 }}", "both": "finalizer",
 		"ansible_python_interpreter": "/usr/bin/python3",
 	}
@@ -124,7 +124,7 @@ func TestVars_OddSpecs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object string
 		opts   Options
-		// names are the variables that come from the spec, values with them.
+		// names are the variables that come from the spec, values those variables with their values.
 		spec    map[string]any
 		notices []NoticeKind
 	}{
@@ -198,8 +198,8 @@ func TestVars_OddSpecs(t *testing.T) {
 	}
 }
 
-// TestVars_ReservedNamesStayReadable: what is kept from being a variable is
-// still in the variable that holds the spec, with its own key.
+// TestVars_ReservedNamesStayReadable: a key that does not become a variable is still in the variable with the spec, under
+// its own name.
 func TestVars_ReservedNamesStayReadable(t *testing.T) {
 	got, notices := Vars(object(t, `{"spec": {"ansibleHost": "h"}}`), Options{Group: "g", Kind: "K", SnakeCase: true, MarkUnsafe: true})
 	must.Be(t, "_g_k_spec", map[string]any{"ansibleHost": Unsafe("h")}, got["_g_k_spec"])
@@ -282,7 +282,7 @@ func TestBuild_ValuesThatJSONCannotHoldAreAnError(t *testing.T) {
 	}
 }
 
-// largeObject is near the limit of what an API server stores.
+// largeObject returns an object near the limit of what an API server stores.
 func largeObject() map[string]any {
 	items := make([]any, 0, 8000)
 	for i := range 8000 {
@@ -331,7 +331,7 @@ func TestBuild_IsDeterministic(t *testing.T) {
 	}
 }
 
-// The keys of other objects are variables below those of the spec, and never templates.
+// The keys of other objects become variables, which those of the spec override, and are never templates.
 func TestVars_OfOtherObjects(t *testing.T) {
 	in := object(t, `{"apiVersion": "a.b/v1", "kind": "W", "metadata": {"name": "w", "namespace": "ns"}, "spec": {"db_user": "of the spec"}}`)
 	vars, notices := Vars(in, Options{Group: "a.b", Kind: "W", Vars: map[string]any{"db_host": "of the watch"}, From: []Source{

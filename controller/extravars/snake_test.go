@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestToSnake_AsTheIncumbent is ansible-operator's behaviour, oddities included:
-// these names are in the roles of its users.
+// TestToSnake_AsTheIncumbent checks ansible-operator's behaviour with all its oddities: these names are in the roles of
+// its users.
 func TestToSnake_AsTheIncumbent(t *testing.T) {
 	for in, want := range map[string]string{
 		"camelCase": "camel_case", "PascalCase": "_pascal_case", "ABc": "_a_bc",

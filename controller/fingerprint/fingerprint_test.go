@@ -172,8 +172,7 @@ func TestDigest_FollowsLinksToDirectories(t *testing.T) {
 	}
 }
 
-// Kubernetes mounts a ConfigMap as links through a directory whose name is
-// another one in every Pod.
+// Kubernetes mounts a ConfigMap as links through a directory whose name is different in every Pod.
 func TestDigest_OfAMountedConfigMapIsThatOfItsContent(t *testing.T) {
 	mount := func(stamp string) string {
 		dir := t.TempDir()
@@ -210,7 +209,7 @@ func TestDigest_MissingAndOddFilesAreStates(t *testing.T) {
 	}
 }
 
-// Sixteen bits of a password are enough to see that it is another one, and too few to try others by.
+// Sixteen bits of a password's digest are enough to see that it has changed, and too few to test guesses.
 func TestDigest_OfAPasswordTellsLittle(t *testing.T) {
 	dir := t.TempDir()
 	roots := Roots{Passwords: []string{filepath.Join(dir, "password")}}

@@ -9,7 +9,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What has changed is named from what is kept, with neither values nor a false name.
+// What has changed is named from what is recorded, without values and without wrong names.
 func TestSince_NamesWhatHasChanged(t *testing.T) {
 	was := []Part{
 		{OfObject, "", "o"}, {OfContent, "roles and playbooks", "1"}, {OfContent, "collections", "1"}, {OfFiles, "/etc/app/*", "1"},
@@ -63,13 +63,14 @@ func TestSince_NamesWhatHasChanged(t *testing.T) {
 		must.Be(t, name, tt.want, got)
 	}
 	for _, parts := range [][]Part{many, many[:maxPacked]} {
-		if n := len(Pack(parts)); n > 1000 { // what a status takes
+		if n := len(Pack(parts)); n > 1000 { // what a status accepts
 			t.Errorf("%d parts: %d characters are kept", len(parts), n)
 		}
 	}
 }
 
-// Who reads fingerprints, and knows all inputs but one variable, cannot tell its value from thousands of others; a change of it is seen.
+// Someone who reads fingerprints, and knows all inputs except one variable, cannot distinguish its value from thousands
+// of others. A change of the variable is still seen.
 func TestVariable_IsNotToldByFingerprints(t *testing.T) {
 	prints, entries := map[string]bool{}, map[string]bool{}
 	const values = 4000

@@ -17,24 +17,24 @@ import (
 
 func named(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
-// stage is a queue whose runs are started by hand: the kinds note who was woken.
+// stage is a queue whose runs are started by hand. Its kinds record which objects were woken.
 type stage struct {
 	*Queue
 	t     *testing.T
-	named int // so many kinds
+	named int // the number of kinds
 
 	mu    sync.Mutex
 	woken []string
 }
 
-// wake notes that an object was woken.
+// wake records that an object was woken.
 func (s *stage) wake(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.woken = append(s.woken, key.Name)
 }
 
-// taken are the objects that were woken since it was called last.
+// taken returns the objects that were woken since the last call.
 func (s *stage) taken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *stage) kind(limit int, r Rollout) *Kind {
 	return s.Kind(fmt.Sprint(s.named), limit, r, s.wake)
 }
 
-// ask asks for objects in turn, and returns which of them have a place at once.
+// ask asks for places for objects, one after the other, and returns which get one at once.
 func ask(k *Kind, class Class, names ...string) (have string) {
 	var all []string
 	for i, name := range names {
@@ -59,7 +59,7 @@ func ask(k *Kind, class Class, names ...string) (have string) {
 	return strings.Join(all, " ")
 }
 
-// then gives back the place of an object, and expects others to be woken.
+// then gives back the place of an object, and checks which others are woken.
 func (s *stage) then(k *Kind, name, want string) {
 	s.t.Helper()
 	s.taken()
@@ -81,7 +81,7 @@ func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
 	}
 }
 
-// However many more urgent runs come, what waits gets its turn.
+// However many more urgent runs come, each waiting run gets its turn.
 func TestQueue_NothingStarves(t *testing.T) {
 	for class, most := range map[Class]int{Period: 2 * patience, Content: 2 * patience, Change: patience} {
 		for _, granted := range []int{0, 1, patience - 1, patience, 2*patience - 1} { // wherever the turns stand
@@ -111,16 +111,16 @@ func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
 	ask(k, Change, "runs")
 	ask(k, Period, "a", "b", "c")
 	must.Be(t, "who runs asks again", "runs", ask(k, Change, "runs"))
-	ask(k, Change, "c") // it was changed meanwhile
-	k.Leave(named("b")) // it was deleted
+	ask(k, Change, "c") // its object was changed meanwhile
+	k.Leave(named("b")) // its object was deleted
 	s.then(k, "runs", "c")
 	s.then(k, "c", "a")
 	s.then(k, "a", "")
 	must.Be(t, "left", 0, len(k.places))
 }
 
-// What has its place as another run has it taken back where the content has changed: a rollout
-// may hold that. A kind that is replaced keeps only what runs.
+// If the content has changed, an object gives back a place that it got for another run, because a rollout may hold that
+// run back. A kind that is replaced keeps only the places of its runs.
 func TestQueue_TakesPlacesBack(t *testing.T) {
 	s := &stage{Queue: New(Options{Max: 2}), t: t}
 	k, other := s.kind(2, Rollout{MaxParallel: 1}), s.kind(2, Rollout{})
@@ -132,7 +132,7 @@ func TestQueue_TakesPlacesBack(t *testing.T) {
 	must.Be(t, "its place is free", "d", s.taken())
 	ask(other, Period, "x", "y")
 	s.taken()
-	k.Drain() // d does not know of its place yet
+	k.Drain() // d does not know yet that it has a place
 	must.Be(t, "woken", "x", s.taken())
 	s.then(k, "b", "y")
 	must.Be(t, "of the kind that ends", "", ask(k, Deletion, "e"))
@@ -162,12 +162,12 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 		must.Be(t, "before a run was seen", "a b", ask(k, Change, "a", "b"))
 		k.Used(300)
 		must.Be(t, "100 of the operator and 3 runs of 300", "", ask(k, Change, "c"))
-		s.then(k, "a", "c") // 100 and 600 and 300 are too many, 100 and 300 and 300 are not
+		s.then(k, "a", "c") // 100 and 600 and 300 are too many; 100 and 300 and 300 are not
 		used.Store(800)
 		must.Be(t, "what is used counts", "", ask(k, Change, "d"))
 		must.Be(t, "a kind whose runs are small", "x", ask(s.kind(1, Rollout{}), Period, "x"))
 		used.Store(100)
-		for range 3 { // smaller ones: the large one is forgotten slowly
+		for range 3 { // smaller runs: the large one is forgotten slowly
 			k.Used(10)
 		}
 		s.taken()
@@ -178,8 +178,8 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 	})
 }
 
-// However many small runs come, a large one gets the memory that it needs. Where it does not fit beside a long one, it keeps the
-// others from half of the time at most.
+// However many small runs come, a large run gets the memory that it needs. If it does not fit beside a long run, it
+// blocks the others for at most half of the time.
 func TestQueue_ALargeRunGetsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, Queue: New(Options{Max: 3, Memory: func() (int64, int64) { return 100, 1000 }})}
@@ -188,7 +188,7 @@ func TestQueue_ALargeRunGetsMemory(t *testing.T) {
 		long.Used(400)
 		small.Used(200)
 		begun := 0
-		// pass has a small run come each ten seconds, and end half a minute later.
+		// pass starts a small run every ten seconds, which ends half a minute later.
 		pass := func(from, to int) {
 			for n := from; n < to; n++ {
 				begun += len(strings.Fields(ask(small, Change, fmt.Sprint(n)) + " " + s.taken()))
@@ -261,7 +261,7 @@ func rollsOut(t *testing.T, class Class) {
 	k.Failed(named("a"), class, inputs)
 	k.Recovered(named("a"), inputs) // by its repetition
 	s.then(k, "a", "c")
-	k.Failed(named("x"), class, Inputs{"inputs of before", "inputs of before"}) // does not count
+	k.Failed(named("x"), class, Inputs{"inputs of before", "inputs of before"}) // this failure does not count
 	fail("b", false, "")
 	pass("d")
 	fail("c", false, "") // d may fail, too
@@ -287,8 +287,7 @@ func TestRollout_IsNotStoppedByWhatIsGone(t *testing.T) {
 	must.Be(t, "woken after a is gone", "b", s.taken())
 }
 
-// A place that is not taken up would be lost: whatever happens, all runs end, and there are
-// never too many.
+// A place that nothing uses would be lost. Whatever happens, all runs end, and there are never too many.
 func TestQueue_NothingIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{Max: 5})
@@ -329,7 +328,7 @@ func TestQueue_NothingIsLost(t *testing.T) {
 	})
 }
 
-// The watches of one kind have its places together, and count as one kind for their share.
+// The watches of one kind share its places, and count as one kind in the distribution of places.
 func TestQueue_PartsOfAKindShareItsPlaces(t *testing.T) {
 	s := &stage{Queue: New(Options{Max: 4}), t: t}
 	gold, silver, other := s.Kind("a", 3, Rollout{}, s.wake), s.Kind("a", 3, Rollout{}, s.wake), s.Kind("b", 3, Rollout{}, s.wake)
@@ -345,7 +344,7 @@ func TestQueue_PartsOfAKindShareItsPlaces(t *testing.T) {
 	must.Be(t, "a place for the part that is left", "g4", s.taken())
 }
 
-// What is listed is what is decided, and says what it waits for.
+// The list shows what the queue decides, and what each run waits for.
 func TestQueue_Waiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{t: t, Queue: New(Options{Max: 4, Memory: func() (int64, int64) { return 100, 1000 }})}
@@ -384,7 +383,7 @@ func TestQueue_Waiting(t *testing.T) {
 	})
 }
 
-// A run that is in progress already has its place beyond the limit, and others wait for it.
+// A run that is already in progress has its place even beyond the limit, and others wait for it.
 func TestQueue_Take(t *testing.T) {
 	s := &stage{Queue: New(Options{}), t: t}
 	k := s.kind(1, Rollout{})

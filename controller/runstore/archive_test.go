@@ -21,11 +21,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// someTime is when the first of the runs of these tests has finished.
+// someTime is when the first run of these tests has finished.
 var someTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// shelve leaves a finished run of an object in runs, as conclude does. Its size
-// is one thousand bytes.
+// shelve leaves a finished run of an object in runs, like conclude. Its size is one thousand bytes.
 func shelve(t *testing.T, runs, object, id string, minute int, result status.Result) {
 	t.Helper()
 	dir := filepath.Join(runs, object, id)
@@ -44,7 +43,7 @@ func storeIn(runs string, maxBytes int64) *Store {
 	}
 }
 
-// left are the runs on disk, as object/run.
+// left returns the runs on disk, as object/run.
 func left(t *testing.T, runs string) []string {
 	t.Helper()
 	found := must.Get(filepath.Glob(filepath.Join(runs, "*", "*")))(t)
@@ -56,18 +55,18 @@ func left(t *testing.T, runs string) []string {
 	return names
 }
 
-// startOnce does what a store does at its start.
+// startOnce does what a store does when it starts.
 func startOnce(t *testing.T, a *Store) {
 	t.Helper()
 	a.readAll(t.Context())
 	a.enforce()
 }
 
-// Runs are kept by number and age, failed ones in addition; 0 keeps none, less
-// than 0 all. The run in progress is never touched, nor counted.
+// Runs are kept by number and age, and failed runs in addition. 0 keeps none, a negative number all. The run in progress
+// is never removed, and not counted.
 func TestStore_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 	t.Parallel()
-	// Of the minutes 1 to 6, runs 1, 2 and 4 have failed.
+	// Runs 1, 2 and 4 of the minutes 1 to 6 have failed.
 	all := []string{"1", "2", "3", "4", "5", "6"}
 	for name, tt := range map[string]struct {
 		keep Retention
@@ -116,9 +115,8 @@ func TestStore_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 	}
 }
 
-// The total is over all objects: of those that keep as much, the oldest go first,
-// the newest run of an object after them, then the newest failed one, and last
-// what another process may have left unread.
+// The total is over all objects. Among objects that keep the same amount, the oldest runs are removed first, then the
+// newest run of an object, then its newest failed run, and last what another process may not have read yet.
 func TestStore_BoundsTheTotalOverAllObjects(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -152,11 +150,11 @@ func TestStore_BoundsTheTotalOverAllObjects(t *testing.T) {
 	}
 }
 
-// Who keeps the most loses first; what others keep does not depend on it.
+// The object that keeps the most loses runs first. What other objects keep does not depend on it.
 func TestStore_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 	t.Parallel()
-	// Runs have the sizes given, one finished a minute after the other, those of
-	// the first object last; F is one that failed.
+	// Runs have the given sizes, and finished one minute after the other. Those of the first object come last; F is a
+	// failed run.
 	type run struct {
 		bytes  int64
 		failed bool
@@ -196,8 +194,8 @@ func TestStore_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 	}
 }
 
-// The one run of an object, which has just failed and said much, is what people
-// look for: earlier runs of others go first, though those objects keep less.
+// The only run of an object, which has just failed and has much output, is what people look for. Earlier runs of other
+// objects are removed first, although those objects keep less.
 func TestStore_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
 	t.Parallel()
 	a := storeIn(t.TempDir(), -1)
@@ -219,8 +217,7 @@ func TestStore_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
 	}
 }
 
-// On a full disk old runs go, a part at a time, until there is room or nothing
-// left that may go.
+// On a full disk, old runs are removed in portions, until there is room or nothing more may be removed.
 func TestStore_MakesRoomOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
@@ -247,8 +244,7 @@ func TestStore_MakesRoomOnAFullDisk(t *testing.T) {
 	}
 }
 
-// What was cut short when an operator died is removed by the next one, twenty
-// times over, and is never taken for a run.
+// What was incomplete when an operator died is removed by the next one, twenty times in a row, and never counts as a run.
 func TestStore_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
@@ -279,7 +275,7 @@ func TestStore_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 	}
 }
 
-// What a run was given goes also where the operator died before the run's end, and nothing says that there was one.
+// The inputs of a run are removed even if the operator died before the run ended and nothing records the run.
 func TestStore_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
@@ -300,7 +296,7 @@ func TestStore_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	}
 }
 
-// A thousand objects come, run and go; no file is left, and no number.
+// A thousand objects are created, run and are deleted. No file and no counter is left.
 func TestStore_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	t.Parallel()
 	const objects = 1000
@@ -354,14 +350,14 @@ func TestStore_RefusesAForeignRunnerRoot(t *testing.T) {
 	const nobody = 65534
 	for name, tt := range map[string]struct {
 		prepare func(shared string) (root string, err error)
-		want    string // empty: it is used
+		want    string // empty: the path is used
 	}{
 		"nothing is there": {func(shared string) (string, error) { return filepath.Join(shared, "a", "b"), nil }, ""},
 		"a directory of another": {func(shared string) (string, error) {
 			return filepath.Join(shared, "a", "b"), chowned(os.Mkdir(filepath.Join(shared, "a"), 0o777), filepath.Join(shared, "a"), nobody)
 		}, "belongs to the user 65534"},
 		"a link of another": {func(shared string) (string, error) {
-			link := filepath.Join(shared, "a") // to where nothing can be made
+			link := filepath.Join(shared, "a") // a link to a place where nothing can be created
 			return link, chowned(os.Symlink("/proc/self", link), link, nobody)
 		}, "belongs to the user 65534"},
 		"runs of another": {func(shared string) (string, error) {
@@ -401,8 +397,7 @@ func chowned(err error, path string, uid int) error {
 	return os.Lchown(path, uid, uid)
 }
 
-// What a run has put in place of the operator's notes is not believed, nor
-// waited for, nor written into.
+// If a run has replaced the operator's files with something else, that is not believed, waited for, or written to.
 func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 	t.Parallel()
 	const uid, id = "00000000-0000-0000-0000-000000000001", "run"

@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A runner root is of the cluster that was the first, until its note is removed; each other one has
-// a directory in it, and a run is found there, too.
+// A runner root belongs to the first cluster that used it, until its note is removed. Each other cluster has a directory
+// in it, and its runs are found there.
 func TestClaim_EachClusterHasARoot(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "runner")

@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A spec is told only while it is that of the last success for sure, and as long as a run
-// of its object is kept.
+// A spec is returned only while it is certain that it is the one of the last success, and while a run of its object is
+// kept.
 func TestSpec_IsThatOfTheLastSuccessOrAbsent(t *testing.T) {
 	runs, object := filepath.Join(t.TempDir(), runsDir), "11111111-1111-4111-8111-111111111111"
 	id := func(n string) string { return "0000000" + n + "-0000-4000-8000-000000000000" }
@@ -24,7 +24,7 @@ func TestSpec_IsThatOfTheLastSuccessOrAbsent(t *testing.T) {
 	must.Be(t, "mode", os.FileMode(0o600), must.Get(os.Stat(file))(t).Mode())
 	must.Do(t, s.CarrySpec(object, id("1"), id("2")))
 	must.Be(t, "after a failure", `{"a":1}`, string(s.Spec(object, id("2"))))
-	must.Do(t, s.CarrySpec(object, id("3"), id("4"))) // 3 was another process's
+	must.Do(t, s.CarrySpec(object, id("3"), id("4"))) // run 3 was made by another process
 	for _, last := range []string{id("1"), id("3"), id("4"), ""} {
 		must.Be(t, "after a run that another process has made", "", string(s.Spec(object, last)))
 	}

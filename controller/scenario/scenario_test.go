@@ -58,7 +58,7 @@ func decoded(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// Bad input is named with file, step and field.
+// Wrong input is reported with file, step and field.
 func TestRead_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,8 +96,8 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// teaHouse is a client of an API server with one object, of generation 1, and the operator, which runs it when it
-// is new or asked for.
+// teaHouse is a client of an API server with one object, of generation 1, and with the operator, which runs the object
+// when it is new or a run is requested.
 type teaHouse struct {
 	client.Client
 	uid   types.UID // empty if the object does not exist
@@ -151,7 +151,7 @@ func (h *teaHouse) run(obj client.Object) {
 	f.End(r)
 }
 
-// The runs of earlier steps prove nothing of what a step applies, unchanged or created once more.
+// The runs of earlier steps prove nothing about the objects that a step applies, whether unchanged or created again.
 func TestStep_ARunOfItsOwn(t *testing.T) {
 	t.Parallel()
 	h := &teaHouse{runs: NewRuns()}
@@ -179,7 +179,7 @@ func TestStep_ARunOfItsOwn(t *testing.T) {
 	paused := tea.DeepCopy()
 	paused.SetAnnotations(map[string]string{controller.AnnotationPaused: "true"})
 	held := Step{Apply: Objects{All: []*unstructured.Unstructured{paused}}}
-	must.Do(t, p.step(t.Context(), held, "ns")) // it is not run, which would fail
+	must.Do(t, p.step(t.Context(), held, "ns")) // it does not run, because the run would fail
 	held.Fails = "TaskFailed"
 	if err := p.step(t.Context(), held, "ns"); err == nil || !strings.Contains(err.Error(), "it is paused") {
 		t.Errorf("error of a run that is wanted of a paused object = %v", err)

@@ -14,8 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// record is a status that this package has written, with one field of one part
-// replaced by JSON.
+// record returns a status that this package has written, with one field of one part replaced by JSON.
 func record(t *testing.T, part, field, value string) map[string]any {
 	t.Helper()
 	st := Conclude(nil, success(7), 0, at(2))
@@ -112,7 +111,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 				if packed := got.Pack(); len(packed) > 2000 {
 					t.Errorf("%s: %d bytes are packed", name, len(packed))
 				}
-				// It is gone with the next write.
+				// It is removed with the next write.
 				if next := Read(Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(3)}, false, at(3))); len(next.Rejected) > 0 {
 					t.Errorf("%s: %v is left by the next write", name, next.Rejected)
 				}
@@ -139,7 +138,7 @@ func someWait() Wait {
 	return Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "a", Name: "web", For: "condition=Available", Since: at(1), Until: at(9)}
 }
 
-// References read as they were written, and no others are kept.
+// References are read back as they were written. No others are kept.
 func TestRead_References(t *testing.T) {
 	ended := success(7)
 	ended.References = []string{Reference("v1", "Node", "", "a"), Reference("apps/v1", "Deployment", "shop", "web.1:2")}
@@ -150,7 +149,7 @@ func TestRead_References(t *testing.T) {
 	}
 }
 
-// What is held back reads as it was written, and of what others have written no more than that something is.
+// What is held back is read back as it was written. If others have written it, only that something is held back.
 func TestRead_Held(t *testing.T) {
 	for name, tc := range map[string]struct {
 		st   map[string]any
@@ -167,7 +166,7 @@ func TestRead_Held(t *testing.T) {
 	}
 }
 
-// A wait reads as it was written, and nothing else is kept of it.
+// A wait is read back as it was written, and nothing else of it is kept.
 func TestRead_Wait(t *testing.T) {
 	parked, wait := success(7), someWait()
 	parked.Wait = &wait
@@ -186,7 +185,7 @@ func TestRead_Wait(t *testing.T) {
 	}
 }
 
-// What conditions tell of runs where the schema drops the record.
+// What conditions say about runs if the schema drops the record.
 func TestRead_HowARunHasEndedWithoutARecord(t *testing.T) {
 	failing := success(7)
 	failing.Result, failing.Reason = Failed, "TaskFailed"
@@ -253,7 +252,8 @@ func TestRead_KeepsBounds(t *testing.T) {
 	}
 }
 
-// A status is not only ours where it has a condition of another, one of ours twice, or another field.
+// A status counts as the operator's only if it has no condition of another client, no duplicate condition, and no other
+// field.
 func TestIsOwn(t *testing.T) {
 	ours := func() map[string]any { return Conclude(nil, success(7), 0, at(2)) }
 	with := func(edit func(st map[string]any)) map[string]any { st := ours(); edit(st); return st }

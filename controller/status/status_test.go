@@ -31,7 +31,7 @@ func failure(gen, attempts int64) Run {
 		Completed: at(2), FailedTask: &Task{Name: "x", Host: "localhost", Path: "main.yml:3"}}
 }
 
-// order shows ansible-operator's conditions as it would list them, and ours apart.
+// order shows ansible-operator's conditions in their order, and Rolewright's separately.
 func order(st map[string]any) string {
 	var theirs, added []string
 	for _, item := range st["conditions"].([]any) {
@@ -47,8 +47,8 @@ func order(st map[string]any) string {
 	return strings.Join(theirs, " ") + " | " + strings.Join(added, " ")
 }
 
-// The order and the values are those of ansible-operator over a life of an object,
-// but for the two reasons that contradicted their status.
+// Order and values are those of ansible-operator over the life of an object, except for the two reasons that contradicted
+// their status.
 func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	st := map[string]any(nil)
 	active := func(gen int64) Active { return Active{ID: someID, Cause: "changed", Generation: gen, Started: at(0)} }
@@ -115,7 +115,7 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	}
 }
 
-// Ready says which generation it is about also where the schema keeps that of the status only.
+// Ready shows its generation even if the schema keeps only observedGeneration of the status.
 func TestBegin_LeavesReadyWhereTheSchemaPrunesItsGeneration(t *testing.T) {
 	st := Conclude(nil, success(1), 0, at(2))
 	for _, item := range st["conditions"].([]any) {
@@ -129,7 +129,7 @@ func TestBegin_LeavesReadyWhereTheSchemaPrunesItsGeneration(t *testing.T) {
 	must.Be(t, "generation of the run that has ended", int64(1), Read(st).EndedGeneration)
 }
 
-// A loop is told of while it lasts, and leaves nothing behind.
+// A loop is reported while it lasts, and leaves nothing behind.
 func TestStatus_LoopingLastsAsLongAsTheLoop(t *testing.T) {
 	loop, cut := success(1), success(1)
 	loop.Loop, cut.Result = "It was run 10 times", Interrupted
@@ -145,7 +145,7 @@ func TestStatus_LoopingLastsAsLongAsTheLoop(t *testing.T) {
 	}
 }
 
-// A check leaves what the last run has said that was applied, and that takes away what a check has said.
+// A check keeps the conditions of the last applied run. An applied run removes the conditions of a check.
 func TestStatus_ConditionsOfChecks(t *testing.T) {
 	st := map[string]any(nil)
 	active := Active{ID: someID, Cause: "period", Mode: ModeCheck, Generation: 2, Started: at(0)}
@@ -220,7 +220,7 @@ func TestConclude_SuccessIsTheIncumbents(t *testing.T) {
 	must.Be(t, "conditions", want, got)
 }
 
-// What others wrote comes back as it was, whatever it is.
+// What others wrote is kept as it was, whatever it is.
 func TestConclude_KeepsForeignContent(t *testing.T) {
 	const foreign = `{
 	  "conditions": [
@@ -286,7 +286,7 @@ func TestResume_IsIdempotent(t *testing.T) {
 	}
 }
 
-// What held an object is taken back: its status is as the last run has left it.
+// When an object is no longer held back, its status is as the last run has left it.
 func TestResume_AsTheLastRunHasLeftIt(t *testing.T) {
 	check := success(1)
 	check.Mode, check.Drifted, check.Drift = ModeCheck, true, "a file"
@@ -314,7 +314,7 @@ func TestMinimal_KeepsForeignContentAndShortensOurs(t *testing.T) {
 	}
 }
 
-// A run that has only another ID, cause and time says nothing new; one that has changed something does.
+// A run that differs only in ID, cause and time says nothing new. One that has changed something does.
 func TestRepeats(t *testing.T) {
 	run := Run{
 		ID: "11111111-1111-1111-1111-111111111111", Cause: "created", Generation: 1, Result: Succeeded, Reason: "Succeeded",
@@ -337,7 +337,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A merge patch removes what a run in progress does not have any more.
+// A merge patch removes what a run in progress no longer has.
 func TestProgress_RemovesWhatIsOver(t *testing.T) {
 	active := Progress(Active{ID: "1", TasksStarted: 2, Task: Task{Name: "b"}})["ansible"].(map[string]any)[partActive].(map[string]any)
 	for _, m := range []struct {

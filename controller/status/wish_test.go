@@ -22,8 +22,8 @@ func TestWish_Check(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		wish     Wish
-		managed  string // what is wrong if the operator writes the status
-		ofTheRun string // what is wrong if the role does
+		managed  string // the error if the operator writes the status
+		ofTheRun string // the error if the role does
 	}{
 		"good":               {Wish{Fields: map[string]any{"a": int64(1)}, Conditions: []Condition{condition}}, "", ""},
 		"domain":             {with(func(c *Condition) { c.Type = "example.com/Ready" }), "", ""},
@@ -53,7 +53,7 @@ func TestWish_Check(t *testing.T) {
 	}
 }
 
-// A role's wish changes what it names, and nothing else.
+// A role's request changes only what it names.
 func TestWish_Merge(t *testing.T) {
 	st := Conclude(nil, success(7), 0, at(2))
 	st["theirs"] = map[string]any{"kept": "a", "gone": "b", "list": []any{"x"}}
