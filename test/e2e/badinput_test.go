@@ -15,12 +15,12 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// refusedStart is an operator that must not start, and what it has to say.
+// refusedStart is an operator that must not start, and what it must print.
 type refusedStart struct {
 	name    string
-	watches string          // the file's content; empty: one that is right
+	watches string          // the content of the watches file; empty: a correct one
 	prepare func(s *stage)  // nil for nothing
-	adjust  func(*operator) // before the process starts; nil for nothing
+	adjust  func(*operator) // called before the process starts; nil for nothing
 	args    []string
 	want    []string // parts of the output
 }
@@ -92,7 +92,7 @@ func TestBadInput_StopsTheStartAndSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// An empty list watches nothing, which is no mistake: operators are scaffolded so.
+// An empty list watches nothing. That is not a mistake: a new operator project has one.
 func TestBadInput_EmptyWatchesFileIsAnOperatorThatWatchesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -100,7 +100,7 @@ func TestBadInput_EmptyWatchesFileIsAnOperatorThatWatchesNothing(t *testing.T) {
 	s.start().stop()
 }
 
-// etcd takes 1.5 MiB. Extra vars hold such an object three times, and Ansible reads all of it.
+// etcd accepts 1.5 MiB. Extra vars contain such an object three times, and Ansible reads all of it.
 func TestBadInput_ObjectAtTheSizeLimitRuns(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -118,7 +118,7 @@ func (s *stage) chmod(path string, mode fs.FileMode) {
 	must.Do(s.t, os.Chmod(filepath.Join(s.dir, path), mode))
 }
 
-// files are the paths below the project.
+// files returns the paths below the project.
 func (s *stage) files() []string {
 	s.t.Helper()
 	var paths []string
@@ -130,7 +130,7 @@ func (s *stage) files() []string {
 	return paths
 }
 
-// asNobody takes the power over foreign files from a process, if it would have it.
+// asNobody takes away the permission to use other users' files from a process that has it.
 func asNobody(o *operator) {
 	if os.Geteuid() != 0 {
 		return

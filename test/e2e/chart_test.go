@@ -24,7 +24,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// charts builds the program that runs charts, beside the other one.
+// charts builds the program that runs charts, next to the operator's.
 var charts = sync.OnceValue(func() error {
 	build := exec.Command("go", "build", "-buildvcs=false", "-o", program.dir, ".")
 	build.Dir = filepath.Join(repository, "cmd", "rolewright-helm")
@@ -34,7 +34,7 @@ var charts = sync.OnceValue(func() error {
 	return nil
 })
 
-// chartStage is a stage with a watch of the test's chart.
+// chartStage returns a stage with a watch of the test's chart.
 func chartStage(t *testing.T, lines ...string) (*stage, kind, *operator, kubernetes.Interface) {
 	t.Helper()
 	binary(t)
@@ -46,7 +46,7 @@ func chartStage(t *testing.T, lines ...string) (*stage, kind, *operator, kuberne
 	return s, k, s.start("--ansible-runner=/not/there", "--watch-content"), must.Get(kubernetes.NewForConfig(s.cfg))(t)
 }
 
-// revisions are those of a release, with their statuses.
+// revisions returns the revisions of a release, with their statuses.
 func (s *stage) revisions(client kubernetes.Interface, name string) string {
 	s.t.Helper()
 	list := must.Get(client.CoreV1().Secrets(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=" + name}))(s.t)
@@ -57,8 +57,8 @@ func (s *stage) revisions(client kubernetes.Interface, name string) string {
 	return strings.Join(is, ", ")
 }
 
-// A chart is released for its object: installed, upgraded where that changes something, kept as it is, rolled back and
-// uninstalled, in Helm's storage and with the conditions of helm-operator.
+// A chart is released for its object: it is installed, upgraded if that changes something, kept as it is, rolled back and
+// uninstalled, with Helm's storage and helm-operator's conditions.
 func TestChart_Lifecycle(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t, "overrideValues: {from: '{{ \"WATCH\" | lower }}'}")
@@ -92,7 +92,8 @@ func TestChart_Lifecycle(t *testing.T) {
 		}
 	}
 
-	// A change in the spec is an upgrade; one that renders nothing, and a run without a change, are none.
+	// A change of the spec is an upgrade. A change that renders the same objects is none, and neither is a run without a
+	// change.
 	k.patch("it", `{"spec": {"size": 4}}`)
 	is = k.awaitReady("it")
 	if got := s.revisions(client, "it"); got != "1 superseded, 2 deployed" || reason(is, "Deployed") != "True UpgradeSuccessful" {
@@ -101,7 +102,7 @@ func TestChart_Lifecycle(t *testing.T) {
 	k.patch("it", `{"spec": {"unused": true}}`)
 	k.awaitReady("it")
 
-	// What others change in what it made is changed back.
+	// Changes by others in an object of the release are reverted.
 	made = must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
 	made.Data["size"], made.Data["theirs"] = "5", "kept"
 	must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
@@ -119,7 +120,7 @@ func TestChart_Lifecycle(t *testing.T) {
 		t.Errorf("after no change and drift: revisions %s", got)
 	}
 
-	// What the API server refuses is rolled back, and the condition says why.
+	// An upgrade that the API server refuses is rolled back, and the condition says why.
 	k.patch("it", `{"spec": {"port": 70000, "size": 9}}`)
 	is = k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
 	made = must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
@@ -150,8 +151,8 @@ func TestChart_Lifecycle(t *testing.T) {
 	o.stop()
 }
 
-// What Helm itself has released before goes on without another revision, whatever hand has made it; what a crash has left
-// in the middle is repaired.
+// A release that Helm itself made before continues without another revision, however it was made. What a crash has left
+// unfinished is repaired.
 func TestChart_TakesOver(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t, "valuesFrom: [{secretRef: {name: from}}]", "reconcilePeriod: 10s")
@@ -177,8 +178,8 @@ func TestChart_TakesOver(t *testing.T) {
 	if seal, _, _ := unstructured.NestedString(is.Object, "status", "deployedRelease", "seal"); seal == "" {
 		t.Errorf("taken over: no seal in the status: %v", is.Object["status"])
 	}
-	// The spec wins over what was made by hand, objects that it does not have included. No run begins before the upgrade has
-	// ended: what is in the middle is what a crash has left.
+	// The spec overrides a manual upgrade, including objects that the spec does not have. The pause lasts until that
+	// upgrade has ended, because an unfinished one would count as left by a crash.
 	k.patch("it", `{"metadata": {"annotations": {"rolewright.dev/paused": "true"}}}`)
 	helm("upgrade", "it", chart, "--set", "size=7,from=the-secret,extra=true")
 	k.patch("it", `{"metadata": {"annotations": {"rolewright.dev/paused": null}}}`)
@@ -194,7 +195,7 @@ func TestChart_TakesOver(t *testing.T) {
 	})
 	k.await("it", "settled", object.ready)
 
-	// A record that says pending is what a crash leaves.
+	// A crash leaves a record whose status is pending.
 	list := must.Get(secrets.List(t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=it,status=deployed"}))(t)
 	pending := list.Items[0].DeepCopy()
 	version := must.Get(strconv.Atoi(pending.Labels["version"]))(t) + 1
@@ -210,7 +211,7 @@ func TestChart_TakesOver(t *testing.T) {
 	if got := s.revisions(client, "it"); strings.Contains(got, "pending") || !strings.HasSuffix(got, " deployed") {
 		t.Errorf("after a crash: revisions %s", got)
 	}
-	// A secret value that changes is a change.
+	// A changed secret value is a change.
 	must.Get(secrets.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "from"}, StringData: map[string]string{"from": "another-secret"}}, metav1.UpdateOptions{}))(t)
 	testenv.Eventually(t, "the new value of the Secret", func(ctx context.Context) error {
 		made, err := client.CoreV1().ConfigMaps(s.namespace).Get(ctx, "it", metav1.GetOptions{})
@@ -224,7 +225,7 @@ func TestChart_TakesOver(t *testing.T) {
 	o.stop()
 }
 
-// changedRelease is a record of Helm's with something changed in it.
+// changedRelease returns one of Helm's records with a change in it.
 func changedRelease(t *testing.T, record []byte, change func(release map[string]any)) []byte {
 	t.Helper()
 	unzip := must.Get(gzip.NewReader(bytes.NewReader(must.Get(base64.StdEncoding.DecodeString(string(record)))(t))))(t)
@@ -238,8 +239,8 @@ func changedRelease(t *testing.T, record []byte, change func(release map[string]
 	return []byte(base64.StdEncoding.EncodeToString(packed.Bytes()))
 }
 
-// What cannot be released ends in a condition that says what to do; what only another object, chart or watch can help
-// against is not tried again, all else is.
+// If a chart cannot be released, a condition says what to do. If only another object, chart or watch can help, it is not
+// retried; everything else is.
 func TestChart_BadInput(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t)

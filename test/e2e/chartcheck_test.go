@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A check says what an installation, an upgrade and the correction of drift would change, without Secrets, and changes
+// A check says what an installation, an upgrade and a correction of drift would change, without Secrets, and changes
 // nothing.
 func TestChart_Check(t *testing.T) {
 	t.Parallel()
@@ -52,8 +52,8 @@ func TestChart_Check(t *testing.T) {
 	o.stop()
 }
 
-// The tests of a chart are run for a revision whose objects are ready, and again if one has failed, but not once all have
-// succeeded.
+// The tests of a chart run for a revision whose objects are ready. They run again if one has failed, but not once all
+// have succeeded.
 func TestChart_Tests(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t, "test: true", "timeout: 60s")

@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// samovar is a watch of the chart of that name, whose crds/ has a kind that no other watch's has.
+// samovar is a watch of the chart of that name, whose crds/ has a kind that no other watch uses.
 type samovar struct {
 	kind
 
@@ -56,7 +56,7 @@ spec:
 `, m.cups, m.cups.Group, description))
 }
 
-// definition is the description in the definition of the kind; "none" if there is none.
+// definition returns the description in the kind's definition; "none" if there is no definition.
 func (m samovar) definition() string {
 	m.t.Helper()
 	crds := must.Get(dynamic.NewForConfig(m.s.cfg))(m.t).Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -71,7 +71,7 @@ func (m samovar) definition() string {
 	return text
 }
 
-// awaitData waits until a ConfigMap has a value, or has it not.
+// awaitData waits until a ConfigMap has a value, or does not have it.
 func (s *stage) awaitData(client kubernetes.Interface, name, key, want string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, name+" has "+key+" "+want, func(ctx context.Context) error {
@@ -83,13 +83,13 @@ func (s *stage) awaitData(client kubernetes.Interface, name, key, want string) {
 	})
 }
 
-// foreign writes what the chart does not say into a ConfigMap.
+// foreign writes something into a ConfigMap that the chart does not set.
 func (s *stage) foreign(client kubernetes.Interface, name string) {
 	s.t.Helper()
 	must.Get(client.CoreV1().ConfigMaps(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(`{"data": {"theirs": "kept"}}`), metav1.PatchOptions{}))(s.t)
 }
 
-// What a chart has beside objects - hooks, definitions, lookups - and what the annotations of helm-operator ask for.
+// Hooks, definitions and lookups of a chart work, and so do the annotations of helm-operator.
 func TestChart_HooksAndAnnotations(t *testing.T) {
 	t.Parallel()
 	binary(t)
@@ -101,7 +101,8 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 	m := s.samovar("create")
 	o := s.start("--ansible-runner=/not/there")
 
-	// The definition is there before its object is; a hook is over before the next one, by weight, and all before the rest.
+	// The definition exists before its object. Each hook ends before the next one by weight begins, and all end before
+	// the rest.
 	m.create("it", map[string]any{"cup": true})
 	is := m.awaitReady("it")
 	if m.definition() != "a cup" {
@@ -127,10 +128,10 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("before an upgrade: its hook %v, data %v", err, made.Data)
 	}
 
-	// Only the annotation makes periodic runs here, which write nothing. What is random is no upgrade, and what is looked
-	// up stays found.
+	// Here, only the annotation causes periodic runs, which write nothing. Random values cause no upgrade, and what
+	// lookup finds stays found.
 	m.patch("it", `{"metadata": {"annotations": {"helm.sdk.operatorframework.io/reconcile-period": "1s"}}}`)
-	s.awaitMoreRuns(is, 2) // one that had begun may have had something to say
+	s.awaitMoreRuns(is, 2) // a run that had already begun could still have reported something
 	before := s.written()
 	s.awaitMoreRuns(is, 3)
 	if after := s.written(); len(after) > len(before) {
@@ -142,7 +143,7 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("after runs without a change: revisions %s", got)
 	}
 
-	// An upgrade leaves what others have added, unless it is forced; so does a rollback.
+	// An upgrade keeps what others have added, unless it is forced. So does a rollback.
 	s.foreign(client, "it")
 	m.patch("it", `{"spec": {"size": 2}}`)
 	m.awaitReady("it")
@@ -170,14 +171,15 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		}
 	}
 
-	// A chart that does not render any more leaves what is there.
+	// A chart that no longer renders leaves everything as it is.
 	m.patch("it", `{"spec": {"badHook": false, "broken": true}}`)
 	is = m.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
 	if c := is.condition("Irreconcilable"); c.Reason != "ReconcileError" || !strings.Contains(c.Message, "it is broken") || is.condition("Deployed").Status != "True" {
 		t.Errorf("a chart that does not render: %v", is.Object["status"])
 	}
 
-	// Deletion waits for what has been made, where it is asked to; the hook before it is over by then, and the definition stays.
+	// If uninstall-wait is set, the deletion waits until the release is gone. By then the pre-delete hook has ended, and
+	// the definition stays.
 	must.Get(maps.Patch(t.Context(), "it", types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/hold"]}}`), metav1.PatchOptions{}))(t)
 	m.patch("it", `{"metadata": {"annotations": {"helm.sdk.operatorframework.io/uninstall-wait": "true"}}}`)
 	m.delete("it")
@@ -201,14 +203,14 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("the definition after the release: %s", m.definition())
 	}
 
-	// No record is patched: that takes a permission that operators of charts do not have.
+	// No record is patched: operators of charts do not have the permission for that.
 	for _, request := range s.written() {
 		if strings.HasPrefix(request, "patch ") && strings.Contains(request, "/secrets/sh.helm.release.") {
 			t.Errorf("a record is patched: %s", request)
 		}
 	}
 
-	// A hook that does not end stops no deletion, and nothing is left of it.
+	// A hook that does not end does not stop a deletion, and nothing of it is left.
 	m.create("hung", map[string]any{"node": "none"})
 	testenv.Eventually(t, "the hook started", func(ctx context.Context) error {
 		_, err := jobs.Get(ctx, "hung-z-first", metav1.GetOptions{})
@@ -222,7 +224,7 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 	o.stop()
 }
 
-// awaitMoreRuns waits until an object has been run so many times more.
+// awaitMoreRuns waits until an object has run this many more times.
 func (s *stage) awaitMoreRuns(is object, more int) {
 	s.t.Helper()
 	want := len(s.runs(is)) + more
@@ -234,7 +236,7 @@ func (s *stage) awaitMoreRuns(is object, more int) {
 	})
 }
 
-// written are the requests to change something in the namespace that are not the control plane's.
+// written returns the requests to change something in the namespace, except the control plane's.
 func (s *stage) written() (requests []string) {
 	s.t.Helper()
 	for _, e := range testenv.AuditEvents(s.t, s.namespace, func(e testenv.AuditEvent) bool {
@@ -245,7 +247,7 @@ func (s *stage) written() (requests []string) {
 	return requests
 }
 
-// awaitEvent waits for an Event with a text, and finds no other one of the reason about the object.
+// awaitEvent waits for an Event with a text, and checks that there is no other Event with this reason for the object.
 func (s *stage) awaitEvent(client kubernetes.Interface, about object, reason, text string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, "the Event "+reason, func(ctx context.Context) error {
@@ -257,8 +259,8 @@ func (s *stage) awaitEvent(client kubernetes.Interface, about object, reason, te
 	})
 }
 
-// What a watch says of its chart: whether runs wait, take over what is there, look into the cluster, watch what they
-// have made, and what becomes of crds/.
+// The options of a watch for its chart: whether runs wait, take over existing objects, look into the cluster and watch
+// what they have made, and what happens to crds/.
 func TestChart_OptionsOfTheWatch(t *testing.T) {
 	t.Parallel()
 	binary(t)
@@ -272,7 +274,7 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "waits"}, Data: map[string]string{"theirs": "kept"}}, metav1.CreateOptions{}))(t)
 	o := s.start("--ansible-runner=/not/there", "--watch-content")
 
-	// A Pod fits on no node yet: one run waits for it, the other one ends.
+	// No node has room for a Pod yet: one run waits for it, the other one ends.
 	waits.create("waits", map[string]any{"deploy": true, "label": s.namespace})
 	looks.create("looks", map[string]any{"deploy": true, "label": s.namespace})
 	is := looks.await("looks", "not ready", func(is object) bool { return is.settled() })
@@ -300,7 +302,8 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 		t.Errorf("definitions: %s, %s", waits.definition(), looks.definition())
 	}
 
-	// What others change starts no run of what is not watched; another run changes it back. It renders without the cluster.
+	// If objects are not watched, changes by others start no run; another run reverts them. The chart is rendered without
+	// the cluster.
 	must.Get(client.CoreV1().ConfigMaps(s.namespace).Patch(t.Context(), "waits", types.MergePatchType, []byte(`{"data": {"size": "9"}}`), metav1.PatchOptions{}))(t)
 	waits.patch("waits", `{"metadata": {"annotations": {"rolewright.dev/reconcile-at": "now"}}}`)
 	is = waits.await("waits", "run by hand", func(is object) bool { return is.settled() && is.status.Ansible.LastHandledReconcileAt == "now" })
@@ -310,7 +313,7 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 	s.awaitData(client, "waits", "size", "1")
 	s.awaitEvent(client, is, "NonDeterministicChart", "ConfigMap waits")
 
-	// A definition follows its chart, without another revision.
+	// A definition changes with its chart, without another revision.
 	waits.define("a large cup")
 	testenv.Eventually(t, "the definition as in the chart", func(context.Context) error {
 		if is := waits.definition(); is != "a large cup" {
@@ -321,7 +324,7 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 	if got := s.revisions(client, "waits"); got != "1 deployed" {
 		t.Errorf("after another definition: revisions %s", got)
 	}
-	// A definition that the API server refuses is said, and nothing is undone.
+	// A refused definition is reported, and nothing is undone.
 	s.write(filepath.Join(waits.dir, "crds/cups.yaml"), strings.ReplaceAll(string(must.Get(os.ReadFile(filepath.Join(s.dir, waits.dir, "crds/cups.yaml")))(t)), "plural: cups", "plural: mugs"))
 	is = waits.await("waits", "failed", func(is object) bool { return is.condition("Irreconcilable").Status == "True" })
 	if c := is.condition("Irreconcilable"); !strings.Contains(c.Message, "crds/cups.yaml of the chart: ") {
@@ -336,7 +339,8 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 	o.stop()
 }
 
-// Helm keeps a release in one Secret. What does not fit into it is refused with what to do, and nothing is changed or left.
+// Helm keeps a release in one Secret. A release that does not fit is refused with a message that says what to do. Nothing
+// is changed or left behind.
 func TestChart_TooLarge(t *testing.T) {
 	t.Parallel()
 	binary(t)
@@ -349,7 +353,7 @@ func TestChart_TooLarge(t *testing.T) {
 	m.create("grows", nil)
 	m.awaitReady("grows")
 	large := make([]byte, 1<<20)
-	_, _ = rand.Read(large) // what can be compressed would fit
+	_, _ = rand.Read(large) // compressible data would fit
 	s.write(filepath.Join(m.dir, "files/large"), string(large))
 	m.await("grows", "run with it", func(is object) bool { return is.settled() && is.lastRun().Cause == "content" })
 	m.patch("grows", `{"spec": {"size": 2}}`)

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// forgery is what a user does who may write Secrets in the namespace of a release.
+// forgery is what a user can do who may write Secrets in the namespace of a release.
 type forgery struct {
 	*stage
 	client kubernetes.Interface
@@ -26,7 +26,7 @@ type forgery struct {
 	victims string
 }
 
-// in makes a release name objects that are none of it: one that is there, one that is not, and hooks.
+// in makes a release name objects that do not belong to it: one that exists, one that does not exist, and hooks.
 func (f forgery) in(release map[string]any) {
 	release["namespace"] = f.victims
 	release["manifest"] = fmt.Sprint(release["manifest"]) + fmt.Sprintf(`
@@ -46,7 +46,7 @@ func (f forgery) in(release map[string]any) {
 	release["hooks"] = hooks
 }
 
-// record is the Secret of a revision of it with a status.
+// record returns the Secret of a revision of the release, with a status.
 func (f forgery) record(status string) *corev1.Secret {
 	f.t.Helper()
 	list := must.Get(f.client.CoreV1().Secrets(f.namespace).List(f.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=it,status=" + status}))(f.t)
@@ -56,10 +56,11 @@ func (f forgery) record(status string) *corev1.Secret {
 	return &list.Items[0]
 }
 
-// forge forges what is deployed.
+// forge forges the deployed revision.
 func (f forgery) forge() { f.change(f.in) }
 
-// smuggle puts an object behind the first one, which is in JSON: Helm's reader of YAML finds two then, others one.
+// smuggle appends an object to the first one, which is in JSON. Helm's YAML reader then finds two objects, others find
+// one.
 func (f forgery) smuggle() {
 	f.change(func(release map[string]any) {
 		first, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(fmt.Sprint(release["manifest"])), "---\n"), "\n---\n")
@@ -74,7 +75,7 @@ subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: me}]
 	})
 }
 
-// change changes what is deployed.
+// change changes the deployed revision.
 func (f forgery) change(change func(release map[string]any)) {
 	f.t.Helper()
 	secret := f.record("deployed")
@@ -82,7 +83,7 @@ func (f forgery) change(change func(release map[string]any)) {
 	must.Get(f.client.CoreV1().Secrets(f.namespace).Update(f.t.Context(), secret, metav1.UpdateOptions{}))(f.t)
 }
 
-// reached fails the test where the forgery has reached something.
+// reached fails the test if the forgery has affected something.
 func (f forgery) reached(when string) {
 	f.t.Helper()
 	victim, err := f.client.CoreV1().Secrets(f.victims).Get(f.t.Context(), "victim", metav1.GetOptions{})
@@ -102,7 +103,7 @@ func (f forgery) reached(when string) {
 	}
 }
 
-// What is only in a forged release is not made, changed, restored, run or deleted, and the release itself goes on.
+// What is only in a forged release is not created, changed, restored, run or deleted. The release itself continues.
 func TestChart_ForgedRelease(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t)
@@ -122,7 +123,7 @@ func TestChart_ForgedRelease(t *testing.T) {
 	k.create("it", map[string]any{"size": int64(3)})
 	k.awaitReady("it")
 
-	// Drift is corrected as the chart says it.
+	// Drift is corrected to what the chart renders.
 	drift := func() {
 		t.Helper()
 		made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
@@ -135,13 +136,13 @@ func TestChart_ForgedRelease(t *testing.T) {
 	drift()
 	f.reached("drift")
 
-	// Nor is what stands in the text of another object, where only Helm reads it, taken over with that.
+	// An object in the text of another object, where only Helm finds it, is not taken over either.
 	f.smuggle()
 	drift()
 	drift()
 	f.reached("the run after the forgery was taken over")
 
-	// An upgrade prunes what is of the release; one that fails does not restore what was forged.
+	// An upgrade removes objects that belong to the release. A failed upgrade does not restore what was forged.
 	k.patch("it", `{"spec": {"size": 4, "extra": true}}`)
 	k.awaitReady("it")
 	size("4")
@@ -164,7 +165,7 @@ func TestChart_ForgedRelease(t *testing.T) {
 		t.Errorf("the Events claim an upgrade of what was left: %s", said)
 	}
 
-	// A release that others have written takes over nothing that others have made.
+	// A release that others have written takes over nothing that others have created.
 	theirs := must.Get(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Data: map[string]string{"size": "theirs"}}, metav1.CreateOptions{}))(t)
 	secret := f.record("deployed")
 	copied := &corev1.Secret{Type: secret.Type, ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.new.v1", Labels: map[string]string{
@@ -184,7 +185,7 @@ func TestChart_ForgedRelease(t *testing.T) {
 		t.Errorf("what others have made: %v", now)
 	}
 
-	// A forged revision above that which is deployed decides nothing, whatever it says of itself.
+	// A forged revision above the deployed one has no effect, whatever it contains.
 	version := must.Get(strconv.Atoi(secret.Labels["version"]))(t) + 1
 	forged := &corev1.Secret{Type: secret.Type, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("sh.helm.release.v1.it.v%d", version), Labels: map[string]string{
 		"owner": "helm", "name": "it", "status": "failed", "version": strconv.Itoa(version),
@@ -206,8 +207,8 @@ func TestChart_ForgedRelease(t *testing.T) {
 	o.stop()
 }
 
-// A record that cannot be read is not taken for none: where it may be that of the deployed revision, nothing is done until it
-// is restored or deleted; an older one is left.
+// A record that cannot be read does not count as missing. If it may be the record of the deployed revision, nothing is
+// done until it is restored or deleted. An older record is left alone.
 func TestChart_UnreadableRelease(t *testing.T) {
 	t.Parallel()
 	s, k, o, client := chartStage(t)
@@ -254,7 +255,7 @@ func TestChart_UnreadableRelease(t *testing.T) {
 	k.awaitReady("it")
 	history("1 superseded, 2 superseded, 3 deployed")
 
-	// Without the record, the revision before it counts, and what is older does not matter.
+	// Without that record, the previous revision counts, and older records do not matter.
 	must.Do(t, secrets.Delete(t.Context(), "sh.helm.release.v1.it.v3", metav1.DeleteOptions{}))
 	write(first, "%")
 	next()

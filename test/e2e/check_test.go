@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The role writes with a module that knows of check mode, and without one: the command runs in check mode, too.
+// The role writes with a module that supports check mode, and without one: its command runs in check mode, too.
 const driftingRole = `- name: Create the ConfigMap
   kubernetes.core.k8s:
     definition:
@@ -107,7 +107,7 @@ func TestCheck_SaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 	}
 }
 
-// The periodic runs change nothing until there is something to change.
+// Periodic runs change nothing until there is something to change.
 func TestCheck_ThenApply(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// A role that uses every module of rolewright.operator, and those of operator_sdk.util that come with the operator.
+// The role uses every module of rolewright.operator, and those of operator_sdk.util that come with the operator.
 func TestCollection_EveryModule(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -84,7 +84,8 @@ func TestCollection_EveryModule(t *testing.T) {
 	o.stop()
 }
 
-// An object that waits costs no process, outlives its operator, and runs when what it waits for is there, or the time is over.
+// An object that waits uses no process, and the wait survives a restart of the operator. The object runs when what it
+// waits for is there, or when the time is over.
 func TestCollection_Park(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -140,9 +141,9 @@ func TestCollection_Park(t *testing.T) {
 	}
 }
 
-// A role that writes its status with operator_sdk.util.k8s_status again and again meets no conflict with the progress of its
-// run, which is written meanwhile, and osdk_metric and requeue_after work beside it.
-// TestProgress_LeavesTheRunItsOwnStatus does 1,000 writes as the module makes them.
+// A role that often writes its status with operator_sdk.util.k8s_status gets no conflict with the progress of its run,
+// which is written meanwhile. osdk_metric and requeue_after also work. TestProgress_LeavesTheRunItsOwnStatus makes 1,000
+// writes like the module's.
 func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
 	t.Parallel()
 	const writes = 100
@@ -183,7 +184,7 @@ func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
 		switch sent := string(e.RequestObject); {
 		case e.ResponseStatus.Code == http.StatusConflict:
 			conflicts++
-		case strings.Contains(sent, `"n":`): // with all else that the module has read
+		case strings.Contains(sent, `"n":`): // with everything else that the module has read
 			own++
 		case strings.Contains(sent, `"activeRun"`):
 			progress++

@@ -14,14 +14,14 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// script makes an executable file of the project.
+// script creates an executable file in the project.
 func (s *stage) script(path, content string) {
 	s.t.Helper()
 	s.write(path, content)
 	must.Do(s.t, os.Chmod(filepath.Join(s.dir, path), 0o700))
 }
 
-// bashCommand makes a ConfigMap, and reports all that there is to report.
+// bashCommand creates a ConfigMap, and makes every kind of report.
 const bashCommand = `#!/usr/bin/env bash
 set -euo pipefail
 report() { printf '%s\n' "$1" >&3; }
@@ -43,8 +43,8 @@ report '{"type":"requeue","after":"1h"}'
 report '{"type":"result","verdict":"ok","changed":true}'
 `
 
-// An executable in bash takes the place of a role: what it makes is its object's, what it reports is written, and the
-// object goes after its finalizer.
+// A bash program runs instead of a role. The object owns what the program creates, its reports are written, and the
+// object is deleted after its finalizer has run.
 func TestCommand_Bash(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -77,7 +77,7 @@ func TestCommand_Bash(t *testing.T) {
 		t.Errorf("Events: %+v", events.Items)
 	}
 
-	// What others change in what it made runs it, as for roles.
+	// As with roles, a change by others of a dependent starts a run.
 	made.Data["size"] = "4"
 	must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
 	k.await("it", "run for its dependent", func(is object) bool { return is.lastRun().Cause == "dependent" && is.settled() })
@@ -108,7 +108,7 @@ func TestCommand_Bash(t *testing.T) {
 	o.stop()
 }
 
-// pythonCommand says what it was given, and makes a Secret in check mode, too.
+// pythonCommand reports its input, and creates a Secret, even in check mode.
 const pythonCommand = `#!/usr/bin/env python3
 import json, os, subprocess, sys
 doc = json.load(sys.stdin)
@@ -127,7 +127,7 @@ report(type="status", patch={"action": doc["run"]["action"]})
 report(type="result", verdict="ok", changed=doc["run"]["action"] == "check")
 `
 
-// An executable in Python gets its object as it is, and little else; in check mode nothing of what it does lasts.
+// A Python program gets its object as it is, and little else. In check mode nothing that it does lasts.
 func TestCommand_Python(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -164,7 +164,7 @@ func TestCommand_Python(t *testing.T) {
 		t.Errorf("status: %v", is.Object["status"])
 	}
 
-	// A Secret that rotates runs the object.
+	// A changed Secret runs the object.
 	secret.Data["password"] = []byte("rotated-horse")
 	must.Get(secrets.Update(t.Context(), secret, metav1.UpdateOptions{}))(t)
 	k.await("it", "run for its Secret", func(is object) bool {
@@ -186,7 +186,7 @@ func TestCommand_Python(t *testing.T) {
 	o.stop()
 }
 
-// endingCommand ends in the way that the object's name says.
+// endingCommand ends in the way that the name of the object says.
 const endingCommand = `#!/usr/bin/env bash
 set -euo pipefail
 echo '{"type":"progress","step":"Try"}' >&3
@@ -203,7 +203,7 @@ case $ROLEWRIGHT_NAME in
 esac
 `
 
-// However a command ends, its object says how, nothing of it is left, and the next run does what has to follow.
+// However a command ends, its object says how, and no process of it is left. The next run does what has to follow.
 func TestCommand_Ends(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -255,7 +255,7 @@ func TestCommand_Ends(t *testing.T) {
 	k.awaitGone("babbles")
 	o.stop()
 
-	// Another process of the operator does not run again what only other inputs help.
+	// Another process of the operator does not repeat a run that only other inputs can help.
 	refused := k.get("refuses").lastRun().ID
 	o = s.start("--ansible-runner=/not/there")
 	k.create("later", nil)

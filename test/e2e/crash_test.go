@@ -28,7 +28,7 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	temp := s.temp()
 	temporary := func() []string {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(temp, "*", "*")) // those of runs, and the fork server's
+		found, err := filepath.Glob(filepath.Join(temp, "*", "*")) // the processes of runs, and the fork server's
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	l.operator.signal(syscall.SIGKILL)
 	l.operator.exit()
 	l.awaitNothingLeft()
-	// What a fork server that is not gone yet writes, the next operator cannot remove.
+	// The next operator cannot remove what a fork server that has not ended yet writes.
 	testenv.Eventually(t, "the end of the fork server", func(context.Context) error {
 		left, err := procs.Titled(temp)
 		if len(left) > 0 {

@@ -25,7 +25,7 @@ func (s *stage) dev() *operator {
 	s.t.Cleanup(func() { // after the operator has ended
 		for path := range s.texts() {
 			if group, name, found := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(path, "config/crd/bases/"), ".yaml"), "_"); found {
-				_ = crds.Delete(context.Background(), name+"."+group, metav1.DeleteOptions{}) // one that dev has not applied is not there
+				_ = crds.Delete(context.Background(), name+"."+group, metav1.DeleteOptions{}) // what dev has not applied does not exist
 			}
 		}
 	})
@@ -34,7 +34,7 @@ func (s *stage) dev() *operator {
 	})
 }
 
-// replace changes a text in a file of the project.
+// replace replaces a text in a file of the project.
 func (s *stage) replace(path, old, text string) {
 	s.t.Helper()
 	data, err := os.ReadFile(s.dir + "/" + path)
@@ -44,7 +44,7 @@ func (s *stage) replace(path, old, text string) {
 	s.write(path, strings.Replace(string(data), old, text, 1))
 }
 
-// What is saved takes effect, what cannot be read is named, and the operator goes on.
+// A saved change takes effect, a file that cannot be read is named, and the operator continues.
 func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -93,7 +93,7 @@ func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 	}
 }
 
-// A cluster that is not on this machine has to be asked for: dev writes into it.
+// A cluster that is not on this machine must be requested explicitly, because dev writes to it.
 func TestDev_RefusesAClusterElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// An operator whose disk a run fills says so in the object, removes old runs, and
-// goes on when there is room.
+// If a run fills the operator's disk, the object says so. The operator removes old runs, and continues when there is
+// room.
 func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -57,7 +57,7 @@ func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 	}
 	k.patch("full", `{"spec":{"fill":false}}`)
 	k.await("full", "it is ready when there is room", func(is object) bool {
-		_ = os.Remove(filler) // the run in progress may fill it once more
+		_ = os.Remove(filler) // the run in progress may fill the disk once more
 		return is.ready()
 	})
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// memcached is the example's kind. All other kinds of this package have groups of their own.
+// memcached is the example's kind. All other kinds of this package have their own groups.
 var memcached = schema.GroupVersionKind{Group: "cache.example.com", Version: "v1alpha1", Kind: "Memcached"}
 
 // needKwok fails the test where no one plays the kubelet: a Deployment would never become available.
@@ -84,7 +84,7 @@ func shippedRules(t *testing.T) []rbacv1.PolicyRule {
 	return rulesOf(t, "config/rbac/role.yaml")
 }
 
-// rulesOf are those of a role in a file.
+// rulesOf returns the rules of a role in a file.
 func rulesOf(t *testing.T, file string) []rbacv1.PolicyRule {
 	t.Helper()
 	data := must.Get(os.ReadFile(absolute(t, file)))(t)
@@ -95,8 +95,8 @@ func rulesOf(t *testing.T, file string) []rbacv1.PolicyRule {
 	return role.Rules
 }
 
-// checkRights compares what the user may do with what it has asked for: nothing was refused, and nothing is allowed
-// that was not needed.
+// checkRights compares a user's permissions with the user's requests: no request was refused, and every permission was
+// needed.
 func checkRights(t *testing.T, user *rest.Config, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	review := must.Get(kubernetes.NewForConfigOrDie(user).AuthenticationV1().SelfSubjectReviews().
@@ -116,12 +116,12 @@ func checkRights(t *testing.T, user *rest.Config, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// idleRights are granted for what does not happen in the scenario.
+// idleRights are permissions for things that do not happen in the scenario.
 func idleRights() []string {
 	return []string{
 		// The scenario changes nothing that is in the ConfigMap.
 		"patch configmaps",
-		// The caches begin with a watch that sends what is there; older API servers know no such watch.
+		// The caches start with a watch that sends the existing objects. Older API servers do not support that.
 		"list memcacheds cache.example.com",
 		// No run fails.
 		"create events events.k8s.io",
@@ -129,7 +129,7 @@ func idleRights() []string {
 	}
 }
 
-// checkRecord makes rules of the calls that the operator has recorded, without a look at the tasks.
+// checkRecord generates rules from the calls that the operator has recorded, without reading the tasks.
 func checkRecord(t *testing.T, s *stage, record string, shipped []rbacv1.PolicyRule) {
 	t.Helper()
 	if info, err := os.Stat(record); err != nil || info.Mode().Perm() != 0o600 {
@@ -156,7 +156,7 @@ func checkRecord(t *testing.T, s *stage, record string, shipped []rbacv1.PolicyR
 	}
 }
 
-// rights are what rules allow, one by one.
+// rights returns the permissions in rules, one by one.
 func rights(rules []rbacv1.PolicyRule) map[string]bool {
 	all := map[string]bool{}
 	for _, rule := range rules {

@@ -18,10 +18,10 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// temp gives the stage's operators a directory for temporary files of their own.
+// temp gives the stage's operators their own directory for temporary files.
 func (s *stage) temp() string {
 	s.t.Helper()
-	dir, err := os.MkdirTemp("", "w") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "w") // the path of a socket must be short
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func (s *stage) temp() string {
 	return dir
 }
 
-// wrapAnsible puts a shell script before ansible-playbook, as which it cannot be forked.
+// wrapAnsible puts a shell script in front of ansible-playbook, so that it cannot be forked.
 func (s *stage) wrapAnsible() {
 	s.t.Helper()
 	needAnsible(s.t)
@@ -52,7 +52,7 @@ func (o *operator) awaitMetric(want float64, name string, labels ...string) {
 	})
 }
 
-// A forked run is the same run: events, status, artifacts, the cluster; and its operator leaves nothing.
+// A forked run is like any run: events, status, artifacts and cluster are the same. Its operator leaves nothing behind.
 func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -93,8 +93,8 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	}
 }
 
-// An operator without work has no fork server: the first run has one started, and it goes when there is no run for a
-// while. That is not a failure, and no reason for plain runs.
+// An operator without work has no fork server. The first run starts one, and it ends when there is no run for a while.
+// That is no failure, and no reason for plain runs.
 func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -180,8 +180,8 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 	l.operator.stop()
 }
 
-// On a machine that has next to no CPU, forty objects that run at a time get forks, and hardly a cold start, which would
-// take more of it.
+// On a machine with almost no CPU, forty objects that run at a time are forked, with few cold starts, which would need
+// more CPU.
 func TestExecutor_OnAStarvedMachine(t *testing.T) {
 	t.Parallel()
 	const objects = 40
@@ -204,14 +204,14 @@ func TestExecutor_OnAStarvedMachine(t *testing.T) {
 	o.stop()
 }
 
-// scarcity is a control group without much CPU.
+// scarcity is a control group with little CPU.
 type scarcity struct {
 	t             *testing.T
 	dir           string
-	file, without string // of the quota, and what it says where there is none
+	file, without string // the file of the quota, and its content for no quota
 }
 
-// newScarcity makes the group, which is removed in the end: after what is in it.
+// newScarcity creates the group, and removes it at the end, when its processes have ended.
 func newScarcity(t *testing.T) scarcity {
 	t.Helper()
 	name := "rolewright-test-" + strconv.Itoa(os.Getpid())
@@ -241,7 +241,7 @@ func newScarcity(t *testing.T) scarcity {
 	return scarcity{}
 }
 
-// set writes a file of the group, which the kernel has made.
+// set writes a file of the group. The kernel has created the file.
 func (s scarcity) set(file, value string) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -251,20 +251,20 @@ func (s scarcity) set(file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// starve leaves a process, and what it starts, a fifth of a CPU.
+// starve limits a process, and its children, to a fifth of a CPU.
 func (s scarcity) starve(pid int) {
 	s.t.Helper()
 	must.Do(s.t, s.set("cgroup.procs", strconv.Itoa(pid)))
 	must.Do(s.t, s.set(s.file, "20000"))
 }
 
-// end lets them have what there is.
+// end removes the limit.
 func (s scarcity) end() {
 	s.t.Helper()
 	must.Do(s.t, s.set(s.file, s.without))
 }
 
-// Where runs cannot be forked, auto makes them plainly and says why, once; warm does not start.
+// If runs cannot be forked, auto makes plain runs and says why, once; warm does not start.
 func TestExecutor_WhereRunsCannotBeForked(t *testing.T) {
 	t.Parallel()
 	const why = "not a Python script as pip or a distribution installs it"

@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// dumpTasks writes the variables of a run whose names are in the list names, as JSON, into $DUMP/<object>.json. A value
-// that could not be used would fail the task.
+// dumpTasks writes the variables of a run that the list names contains, as JSON, into $DUMP/<object>.json. A value that
+// cannot be used fails the task.
 const dumpTasks = `- name: Write down the variables
   ansible.builtin.copy:
     content: >-
@@ -47,8 +47,8 @@ func TestExtraVars_ArriveAsTheIncumbents(t *testing.T) {
 	tests := []struct {
 		kind  string
 		watch []string
-		want  map[string]any // variables of the spec
-		meta  map[string]any // variables of the watch
+		want  map[string]any // variables from the spec
+		meta  map[string]any // variables from the watch
 	}{
 		{kind: "Plain", want: converted},
 		{kind: "Verbatim", watch: []string{"snakeCaseParameters: false"}, want: verbatim},
@@ -81,7 +81,7 @@ func TestExtraVars_ArriveAsTheIncumbents(t *testing.T) {
 			}
 			given := map[string]any{"names": names}
 			for key, value := range spec {
-				if tt.kind != "Trusting" || !strings.Contains(key, "lines") { // it is no template
+				if tt.kind != "Trusting" || !strings.Contains(key, "lines") { // it is not a template
 					given[key] = value
 				}
 			}

@@ -10,7 +10,7 @@ import (
 
 const finalizerName = "example.com/finalizer"
 
-// noteTask writes what the run was given into $NOTES/<object>: "main" by default.
+// noteTask writes the input of the run into $NOTES/<object>: "main" by default.
 const noteTask = `- name: Take a note
   ansible.builtin.copy:
     content: "{{ note | default('main') }}"
@@ -18,7 +18,7 @@ const noteTask = `- name: Take a note
     mode: "0600"
 `
 
-// notes gives the roles of a stage a directory to write into, and returns a function that reads the note of an object.
+// notes gives the roles of a stage a directory to write to, and returns a function that reads the note of an object.
 func (s *stage) notes() func(name string) string {
 	s.t.Helper()
 	dir := s.t.TempDir()

@@ -18,8 +18,8 @@ import (
 // broken are packages of algorithms that FIPS 140 does not approve.
 var broken = []string{"crypto/des", "crypto/md5", "crypto/rc4", "crypto/sha1", "golang.org/x/crypto/md4", "golang.org/x/crypto/ripemd160"}
 
-// otherwise is how content asks for MD5 or SHA-1: modules of Python, filters of Ansible. hash without an argument
-// is SHA-1.
+// otherwise matches content that asks for MD5 or SHA-1: Python modules, Ansible filters. hash without an argument is
+// SHA-1.
 var otherwise = regexp.MustCompile(`(?i)\b_?(md5|sha1)\b|hashlib\.new|\|\s*(checksum\b|hash\s*(\(\s*\)|[^(\s]|$))`)
 
 func TestFIPS_OurCodeHasNoMD5AndNoSHA1(t *testing.T) {
@@ -66,15 +66,15 @@ func TestFIPS_OurCodeHasNoMD5AndNoSHA1(t *testing.T) {
 	}
 }
 
-// What the operator is linked with has the algorithms in these places only; fips140=only, below, would end the operator
-// where one were used.
+// The program is linked with these algorithms only in these places. fips140=only, below, would end the operator if one
+// were used.
 func TestFIPS_DependenciesHaveThemWhereKnown(t *testing.T) {
 	t.Parallel()
 	known := []string{
 		"github.com/go-task/slim-sprig/v3", // functions of overrideValues for SHA-1
-		"github.com/google/uuid",           // UUIDs of versions 3 and 5, which no one here makes
-		"github.com/gorilla/websocket",     // the handshake of a client that forwards a port, of which the command asks for SPDY
-		"golang.org/x/net/websocket",       // the handshake of a client or server of its own; the proxy copies bytes
+		"github.com/google/uuid",           // UUIDs of versions 3 and 5, which nothing here creates
+		"github.com/gorilla/websocket",     // the handshake of a client that forwards a port, which the command does with SPDY
+		"golang.org/x/net/websocket",       // the handshake of its own client or server; the proxy copies bytes
 	}
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
 		`{{if not .Standard}}{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{end}}`, "./cmd/rolewright")
@@ -95,7 +95,7 @@ func TestFIPS_DependenciesHaveThemWhereKnown(t *testing.T) {
 
 func TestFIPS_OnlyApprovedAlgorithms(t *testing.T) {
 	t.Parallel()
-	// Go ignores a setting that does not exist, but not one with a wrong value: the program heeds this one.
+	// Go ignores an unknown setting, but not a wrong value: the program uses this setting.
 	probe := exec.CommandContext(t.Context(), binary(t), "version")
 	probe.Env = append(cleanEnvironment(), "GODEBUG=fips140=neither")
 	if out, err := probe.CombinedOutput(); err == nil || !strings.Contains(string(out), "fips140") {

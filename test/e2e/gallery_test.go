@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Each example becomes a project as examples/README.md says, what is made of its role is up to date, and its scenarios
-// pass, all on one API server.
+// Each example becomes a project as examples/README.md says, the files generated from its role are up to date, and its
+// scenarios pass, all on one API server.
 func TestGallery(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// startGoManager builds examples/go-manager, a module of its own, and starts it in place of the operator.
+// startGoManager builds examples/go-manager, a separate module, and starts it instead of the operator.
 func (s *stage) startGoManager() *operator {
 	s.t.Helper()
 	example := absolute(s.t, "examples", "go-manager")
@@ -44,8 +44,8 @@ func (s *stage) startGoManager() *operator {
 	})
 }
 
-// One program has a controller of its own, a role with hooks, and Go code that makes runs: each does its work, and all of
-// it ends in order.
+// One program has its own controller, a role with hooks, and Go code that makes runs. Each does its work, and all of it
+// ends properly.
 func TestGoManager(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The layout that operator-sdk makes for helm-operator runs as it is: its files in the working directory, the entrypoint
-// by the name helm-operator, the arguments of its Deployment.
+// The layout that operator-sdk creates for helm-operator runs unchanged: its files in the working directory, the
+// entrypoint named helm-operator, the arguments of its Deployment.
 func TestChart_LayoutOfHelmOperator(t *testing.T) {
 	t.Parallel()
 	program := binary(t)
@@ -43,7 +43,7 @@ func TestChart_LayoutOfHelmOperator(t *testing.T) {
 	}
 	made := must.Get(client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "corner", metav1.GetOptions{}))(t)
 	release := must.Get(client.CoreV1().Secrets(s.namespace).Get(t.Context(), "sh.helm.release.v1.corner.v1", metav1.GetOptions{}))(t)
-	// The record stays for the finalizer, also in a foreground deletion.
+	// The record stays for the finalizer, even in a foreground deletion.
 	if owners := made.OwnerReferences; len(owners) != 1 || owners[0].UID != is.GetUID() || len(release.OwnerReferences) > 0 {
 		t.Errorf("the owners of what was made: %v, of its record: %v", owners, release.OwnerReferences)
 	}

@@ -54,7 +54,8 @@ const recordedRole = `- name: Create
   when: size == "large"
 `
 
-// serviceAccount makes one, which may get the objects of k if reads is true, and is the argument of a command that reads as it.
+// serviceAccount creates a service account, which may get the objects of k if reads is true. It returns the argument that
+// makes a command read as that account.
 func (s *stage) serviceAccount(name string, k kind, reads bool) string {
 	s.t.Helper()
 	client := must.Get(kubernetes.NewForConfig(s.cfg))(s.t)
@@ -73,7 +74,7 @@ func (s *stage) serviceAccount(name string, k kind, reads bool) string {
 	return "--service-account=" + s.namespace + "/" + name
 }
 
-// looks shows a failed run in a browser's way, and as a report, to a reader with some flags.
+// looks reads a failed run like a browser, and as a report, as a reader with the given flags.
 func (s *stage) looks(failed history.Brief, as []string) {
 	s.t.Helper()
 	address, end := s.ui(as)
@@ -98,7 +99,7 @@ func (s *stage) looks(failed history.Brief, as []string) {
 	end()
 }
 
-// What runs did is listed, described and followed, over a restart, by who may get their objects.
+// What runs did is listed, described and followed, across a restart, by users who may get their objects.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -160,7 +161,7 @@ func TestHistory(t *testing.T) {
 	}
 	tool(5, "get", "runs", "--result", "failed")
 
-	// Another run is followed, while it happens.
+	// Another run is followed while it is in progress.
 	follow := process(t, binary(t), append([]string{"logs", object, "-f"}, as...)...)
 	follow.Dir, follow.Env = s.dir, s.env
 	path := filepath.Join(t.TempDir(), "followed")
@@ -213,7 +214,7 @@ func TestHistory(t *testing.T) {
 
 	s.looks(is[0], as)
 
-	for _, run := range is { // the first one is a cold start, the second one maybe forked
+	for _, run := range is { // the first run is a cold start, the second one may be forked
 		var answer api.Run
 		must.Do(t, json.Unmarshal([]byte(tool(0, "describe", "run", run.ID, "-o", "json")), &answer))
 		if r := answer.Run; r.CPU < 0.01 || r.CPU > 60 {
@@ -258,9 +259,9 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s of the bundle has the value of a Secret", name)
 		}
 	}
-	s.tool(2, "support-bundle", "--file", bundle) // which is there
+	s.tool(2, "support-bundle", "--file", bundle) // which exists
 
-	// Who may not get the object learns nothing.
+	// A user who may not get the object learns nothing.
 	other := []string{as[0], as[1], as[2], s.serviceAccount("other", k, false)}
 	for want, args := range map[int][]string{3: {"get", "runs"}, 5: {"describe", "run", is[0].ID}} {
 		if out := s.tool(want, append(args, other...)...); strings.Contains(out, "large") {

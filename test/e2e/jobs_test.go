@@ -31,12 +31,12 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// farNode is the node of the Pods of runs: each is a process of this machine, with files of its own, that outlives the
-// operator. No scheduler knows their Pods, so that no other node has them.
+// farNode is the node of the Pods of runs. Each Pod is a process of this machine with its own files, and outlives the
+// operator. No scheduler knows the Pods, so no other node gets them.
 type farNode struct {
 	*stage
 	client kubernetes.Interface
-	roots  []string // the runner roots of the replicas that make the runs, which are other directories in a Pod
+	roots  []string // the runner roots of the replicas that make the runs; in a Pod, they are other directories
 	dir    string
 
 	mu     sync.Mutex
@@ -82,14 +82,14 @@ func (n *farNode) open(o object) {
 	n.opened[string(o.GetUID())] = true
 }
 
-// pods are those of an object that have begun.
+// pods returns the Pods of an object that have begun.
 func (n *farNode) pods(o object) []farPod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.begun[string(o.GetUID())])
 }
 
-// look begins the Pods that are there and may begin.
+// look begins the Pods that exist and may begin.
 func (n *farNode) look(ctx context.Context) {
 	there, err := n.client.CoreV1().Pods(n.namespace).List(ctx, metav1.ListOptions{LabelSelector: runOfPod})
 	if err != nil {
@@ -112,7 +112,7 @@ func (n *farNode) look(ctx context.Context) {
 	}
 }
 
-// run is the life of a Pod.
+// run plays the life of a Pod.
 func (n *farNode) run(ctx context.Context, pod *corev1.Pod, p farPod) error {
 	process, log, err := n.start(ctx, pod, p)
 	if err != nil {
@@ -129,7 +129,7 @@ func (n *farNode) run(ctx context.Context, pod *corev1.Pod, p farPod) error {
 	return nil
 }
 
-// start begins a Pod, and says so. Its process writes to log.
+// start begins a Pod, and reports that. Its process writes to log.
 func (n *farNode) start(ctx context.Context, pod *corev1.Pod, p farPod) (process *exec.Cmd, log *os.File, err error) {
 	secret, err := n.client.CoreV1().Secrets(n.namespace).Get(ctx, pod.Labels[runOfPod], metav1.GetOptions{})
 	if err != nil {
@@ -163,7 +163,7 @@ func (n *farNode) start(ctx context.Context, pod *corev1.Pod, p farPod) (process
 	return process, log, nil
 }
 
-// say is what a kubelet says of a Pod.
+// say reports about a Pod what a kubelet reports.
 func (n *farNode) say(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, is corev1.ContainerState) error {
 	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "run", State: is}}}})
 	if err != nil {
@@ -173,7 +173,7 @@ func (n *farNode) say(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhas
 	return err
 }
 
-// moved is the input of a run with its files in another directory.
+// moved returns the input of a run with its files in another directory.
 func moved(input []byte, from []string, to string) ([]byte, error) {
 	packed, err := gzip.NewReader(bytes.NewReader(input))
 	if err != nil {
@@ -193,7 +193,7 @@ func moved(input []byte, from []string, to string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// jobTasks note that a run has begun, wait for a file, and may have something to ask the API server for then.
+// jobTasks record that a run has begun, wait for a file, and may then ask the API server for something.
 const jobTasks = `- name: Begin
   ansible.builtin.shell: echo {{ ansible_operator_meta.name }} >> %[1]s/begun
 - name: Wait
@@ -207,7 +207,7 @@ const jobTasks = `- name: Begin
   when: pours | default(false)
 `
 
-// stageJobs has the runs of a kind made as Jobs, by operators that Pods find at url.
+// stageJobs makes the runs of a kind as Jobs. Their Pods reach the operators at url.
 func (r *replicas) stageJobs(gates, url string) {
 	r.t.Helper()
 	must.Do(r.t, os.Remove(filepath.Join(r.dir, "watches.yaml")))
@@ -216,7 +216,7 @@ func (r *replicas) stageJobs(gates, url string) {
 	r.args = append(r.args, "--job-url=https://"+url, "--job-namespace="+r.namespace, "--job-image=none", "--max-concurrent-reconciles=50")
 }
 
-// newJobReplicas starts two replicas that make runs as Jobs, the first of which leads.
+// newJobReplicas starts two replicas that make runs as Jobs. The first one leads.
 func newJobReplicas(t *testing.T, gates string) (r *replicas, first, second *operator) {
 	t.Helper()
 	r = newReplicas(t)
@@ -230,8 +230,8 @@ func newJobReplicas(t *testing.T, gates string) (r *replicas, first, second *ope
 	return r, first, second
 }
 
-// Two replicas, and the one that leads is killed while runs go on in their Pods. The other one takes them over: one that is
-// in the middle, one that ends while no replica leads, and one whose Pod has not begun. There is no second run of any.
+// Of two replicas, the leader is killed while runs are in progress in their Pods. The other replica adopts them: one that
+// is in the middle, one that ends while no replica leads, and one whose Pod has not begun. No run is made twice.
 func TestJobs_AreTakenOverByTheReplicaThatLeadsNext(t *testing.T) {
 	t.Parallel()
 	gates := t.TempDir()
@@ -283,8 +283,8 @@ func TestJobs_AreTakenOverByTheReplicaThatLeadsNext(t *testing.T) {
 	r.expectNoJobs(len(objects))
 }
 
-// Two replicas share the objects, behind one address, and one of them is killed, or asked to stop, while runs of both go on in
-// their Pods: the Pods find the replica that has their object, before and after. There is no second run of any.
+// Two replicas share the objects, behind one address. One is killed, or asked to stop, while runs of both are in progress
+// in their Pods. The Pods find the replica that has their object, before and after. No run is made twice.
 func TestJobs_OfReplicasThatShareTheObjects(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
@@ -295,7 +295,8 @@ func TestJobs_OfReplicasThatShareTheObjects(t *testing.T) {
 	}
 }
 
-// sharingJobs are two replicas to be that share the objects and make Jobs, the directory of what their runs wait for, and their addresses.
+// sharingJobs returns two replicas, not yet started, that share the objects and make Jobs, the directory of the files
+// that their runs wait for, and their addresses.
 func sharingJobs(t *testing.T) (r *replicas, gates string, addresses []string) {
 	t.Helper()
 	r, gates, addresses = newReplicas(t), t.TempDir(), []string{testenv.Address(t), testenv.Address(t)}
@@ -349,8 +350,8 @@ func outliveReplica(t *testing.T, by syscall.Signal) {
 	r.expectNoJobs(len(objects))
 }
 
-// A replica that joins gets its shards while runs go on in their Pods, and follows these from then on: each ends once, and the one
-// that has begun it has them no more.
+// A replica that joins gets its shards while runs are in progress in their Pods, and follows these runs from then on.
+// Each run ends once, and the replica that began it no longer has it.
 func TestJobs_FollowTheirShardToAReplicaThatJoins(t *testing.T) {
 	t.Parallel()
 	r, gates, addresses := sharingJobs(t)
@@ -393,7 +394,7 @@ func TestJobs_FollowTheirShardToAReplicaThatJoins(t *testing.T) {
 	r.expectNoJobs(len(all))
 }
 
-// split passes each connection on to one of some addresses, as a Service does.
+// split passes each connection to one of several addresses, like a Service.
 func split(t *testing.T, addresses []string) (address string) {
 	t.Helper()
 	address = testenv.Address(t)
@@ -405,7 +406,7 @@ func split(t *testing.T, addresses []string) (address string) {
 		defer from.Close()
 		far, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
 		if err != nil {
-			return // no one listens there
+			return // nothing listens there
 		}
 		defer far.Close()
 		defer context.AfterFunc(ctx, func() { _, _ = from.Close(), far.Close() })()
@@ -432,7 +433,8 @@ func split(t *testing.T, addresses []string) (address string) {
 	return address
 }
 
-// expectOneRun checks that the object has the success of a run, and that the operator which has it has all of that run.
+// expectOneRun checks that the status of an object has the success of one run, and that the operator that has the object
+// has all of that run.
 func (r *replicas) expectOneRun(node *farNode, operator *operator, o object, run string) {
 	r.t.Helper()
 	name := o.GetName()
@@ -450,7 +452,7 @@ func (r *replicas) expectOneRun(node *farNode, operator *operator, o object, run
 	expectAllEvents(r.t, name, filepath.Join(pods[0].dir, dir), filepath.Join(operator.stage.root, dir))
 }
 
-// expectOneEnd checks that the status of an object has had one end of a run.
+// expectOneEnd checks that the status of an object has recorded one end of a run.
 func (r *replicas) expectOneEnd(name string) {
 	r.t.Helper()
 	ends := map[string]bool{}
@@ -470,7 +472,7 @@ func (r *replicas) expectOneEnd(name string) {
 	}
 }
 
-// expectNoJobs checks that so many Jobs were made, and that nothing is left of them.
+// expectNoJobs checks that this many Jobs were created, and that nothing of them is left.
 func (r *replicas) expectNoJobs(made int) {
 	r.t.Helper()
 	created := testenv.AuditEvents(r.t, r.namespace, func(e testenv.AuditEvent) bool {
@@ -482,7 +484,7 @@ func (r *replicas) expectNoJobs(made int) {
 	r.expectNothingLeft()
 }
 
-// expectNothingLeft waits until all Jobs have gone, with what belongs to them.
+// expectNothingLeft waits until all Jobs, and what belongs to them, are gone.
 func (r *replicas) expectNothingLeft() {
 	r.t.Helper()
 	client, runs := kubernetes.NewForConfigOrDie(r.cfg), metav1.ListOptions{LabelSelector: runOfPod}

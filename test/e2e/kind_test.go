@@ -20,20 +20,20 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// kind is a watched kind, and its objects in the namespace of a stage.
+// kind is a watched kind, with its objects in the namespace of a stage.
 type kind struct {
 	t       *testing.T
 	gvk     schema.GroupVersionKind
 	objects dynamic.ResourceInterface
 }
 
-// kind installs a kind that only this test has.
+// kind installs a kind that only this test uses.
 func (s *stage) kind(opts ...testenv.CRDOption) kind {
 	s.t.Helper()
 	return s.kindOf(testenv.CRD(s.t, s.cfg, opts...))
 }
 
-// kindOf is a kind that is installed already.
+// kindOf returns a kind that is installed already.
 func (s *stage) kindOf(gvk schema.GroupVersionKind) kind {
 	s.t.Helper()
 	client := must.Get(dynamic.NewForConfig(s.cfg))(s.t)
@@ -41,7 +41,7 @@ func (s *stage) kindOf(gvk schema.GroupVersionKind) kind {
 	return kind{t: s.t, gvk: gvk, objects: client.Resource(resource).Namespace(s.namespace)}
 }
 
-// object is an object as it was read, and its status as the documentation describes it.
+// object is an object as it was read, with its status as the documentation describes it.
 type object struct {
 	*unstructured.Unstructured
 	status struct {
@@ -84,7 +84,7 @@ func (k kind) decode(u *unstructured.Unstructured) object {
 	return o
 }
 
-// condition is the one of a type; the zero value if there is none.
+// condition returns the condition of a type; the zero value if there is none.
 func (o object) condition(of string) condition {
 	for _, c := range o.status.Conditions {
 		if c.Type == of {
@@ -94,7 +94,7 @@ func (o object) condition(of string) condition {
 	return condition{}
 }
 
-// lastRun is the recorded run; the zero value if there is none.
+// lastRun returns the recorded run; the zero value if there is none.
 func (o object) lastRun() run {
 	if r := o.status.Ansible.LastRun; r != nil {
 		return *r
@@ -102,18 +102,18 @@ func (o object) lastRun() run {
 	return run{}
 }
 
-// settled says whether the run for the object's generation has ended, well or not.
+// settled reports whether the run for the object's generation has ended, successfully or not.
 func (o object) settled() bool {
 	return o.lastRun().Generation == o.GetGeneration() && o.status.Ansible.ActiveRun == nil
 }
 
-// ready says whether the run for the object's generation has succeeded.
+// ready reports whether the run for the object's generation has succeeded.
 func (o object) ready() bool {
 	c := o.condition("Ready")
 	return c.Status == "True" && c.ObservedGeneration == o.GetGeneration() && o.settled()
 }
 
-// create makes an object; nil makes one without spec.
+// create creates an object; with nil it has no spec.
 func (k kind) create(name string, spec map[string]any) object {
 	k.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
@@ -155,7 +155,7 @@ func (k kind) delete(name string) {
 	}
 }
 
-// await waits until an object is as wanted, and returns it so.
+// await waits until an object meets a condition, and returns it.
 func (k kind) await(name, what string, wanted func(object) bool) object {
 	k.t.Helper()
 	var o object
@@ -176,7 +176,8 @@ func (k kind) await(name, what string, wanted func(object) bool) object {
 	return o
 }
 
-// awaitReady waits until the run for an object's generation has succeeded, and not for another try if it has failed.
+// awaitReady waits until the run for an object's generation has succeeded. If it has failed, it does not wait for the
+// retry.
 func (k kind) awaitReady(name string) object {
 	k.t.Helper()
 	return k.await(name, "ready", func(o object) bool {

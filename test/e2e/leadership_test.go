@@ -19,14 +19,14 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// beatTasks note the time until they are stopped, have done so for "beats" tenths of a second, or may end: where there is a
-// file $BEATS.end.
+// beatTasks write down the time until they are stopped, have done so for "beats" tenths of a second, or may end because
+// the file $BEATS.end exists.
 const beatTasks = `- name: Beat
   ansible.builtin.shell:
     cmd: for i in $(seq {{ beats }}); do echo "$ROLEWRIGHT_RUN $(date +%s%N)" >> "$BEATS"; [ ! -e "$BEATS.end" ] || break; sleep 0.1; done
 `
 
-// beats are the times at which each run has said that it lives.
+// beats are the times at which each run has reported that it is alive.
 type beats map[string]struct{ first, last time.Time }
 
 func (s *stage) beats(path string) beats {
@@ -44,7 +44,7 @@ func (s *stage) beats(path string) beats {
 		id, stamp, _ := strings.Cut(lines.Text(), " ")
 		ns, err := strconv.ParseInt(stamp, 10, 64)
 		if err != nil {
-			continue // cut short with its run
+			continue // incomplete because its run was killed
 		}
 		b, ok := of[id]
 		if !ok {
@@ -56,7 +56,7 @@ func (s *stage) beats(path string) beats {
 	return of
 }
 
-// expectNoOverlap checks that no two runs have lived at once.
+// expectNoOverlap checks that no two runs were alive at the same time.
 func (b beats) expectNoOverlap(t *testing.T) {
 	t.Helper()
 	for one, a := range b {
@@ -68,11 +68,11 @@ func (b beats) expectNoOverlap(t *testing.T) {
 	}
 }
 
-// replicas is a stage on which two operators, each with a runner root of its own, take turns at leading.
+// replicas is a stage on which two operators, each with its own runner root, take turns as leader.
 type replicas struct {
 	*stage
 	kind  kind
-	path  string // where runs note their beats
+	path  string // where runs write down their beats
 	lease string
 	args  []string
 }
@@ -103,8 +103,8 @@ func (r *replicas) another(args ...string) *operator {
 	return of.launchWith(r.asInPod, append(r.args, args...)...)
 }
 
-// asInPod gives a replica processes of its own, as a Pod does: it is the first of them, and sees no others, so that
-// no one but itself can end its runs. Where that is not permitted, the test proves less.
+// asInPod gives a replica its own processes, as in a Pod: it is the first process and sees no others, so that only it can
+// end its runs. If that is not permitted, the test proves less.
 func (r *replicas) asInPod(o *operator) {
 	probe := exec.Command("true")
 	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
@@ -117,7 +117,7 @@ func (r *replicas) asInPod(o *operator) {
 	o.cmd.Path = "/bin/sh"
 }
 
-// awaitBeats waits until another run than those given lives, and returns its ID.
+// awaitBeats waits until a run other than the given ones is alive, and returns its ID.
 func (r *replicas) awaitBeats(not ...string) string {
 	r.t.Helper()
 	var id string
@@ -156,7 +156,7 @@ func TestLeadership_TheLeaseIsReleasedAfterTheLastRun(t *testing.T) {
 	second := r.another()
 	second.awaitOutput("Attempting to acquire leader lease")
 	first.signal(syscall.SIGTERM)
-	first.awaitOutput("Shutdown signal received") // it begins no run any more
+	first.awaitOutput("Shutdown signal received") // it begins no more runs
 	r.kind.create("next", map[string]any{"beats": 1})
 	if code := first.exit(); code != 0 {
 		t.Errorf("exit code after SIGTERM = %d, want 0", code)

@@ -16,10 +16,10 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// What becomes of objects, their runs and their finalizers when someone deletes, recreates or changes them at a bad
-// moment: with the real Ansible, and a daemon in every run.
+// What happens to objects, their runs and their finalizers if someone deletes, recreates or changes them at a bad moment:
+// with the real Ansible, and a daemon in every run.
 
-// errors counts the reconciles of a kind that have failed.
+// reconcileErrors returns how many reconciles of a kind have failed.
 func (o *operator) reconcileErrors() float64 {
 	o.t.Helper()
 	n := must.Get(o.metric(o.t.Context(), "controller_runtime_reconcile_errors_total"))(o.t)
@@ -54,7 +54,7 @@ func TestLifeCycle_ADeletedObjectIsFinalizedAfterItsRunIsGone(t *testing.T) {
 		return err
 	})
 	k.delete("it")
-	k.awaitGone("it") // a failed farewell would be tried again for ever, and its task fail again while the daemon lives
+	k.awaitGone("it") // a failed finalizer run would be repeated forever, and its task would fail as long as the daemon is alive
 	s.awaitNoRuns(made)
 }
 
@@ -105,7 +105,7 @@ func TestLifeCycle_AHundredChangesDuringARunAreOneMoreRun(t *testing.T) {
 	}
 }
 
-// What is no proof that the finalizer's content has done its work keeps the object.
+// Without proof that the finalizer run has done its work, the object stays.
 func TestLifeCycle_AFinalizerWithoutProofKeepsTheObject(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -167,13 +167,13 @@ func TestLifeCycle_FinalizersOfOthersAndByHand(t *testing.T) {
 	k.awaitReady("foreign")
 	k.awaitReady("byhand")
 
-	// One that waits for another finalizer as well is finalized once, and left alone then.
+	// An object that also waits for another finalizer is finalized once, and then left alone.
 	k.patch("foreign", `{"metadata":{"finalizers":["example.com/other","`+finalizerName+`"]}}`)
 	k.delete("foreign")
 	k.await("foreign", "left to the others", func(o object) bool { return slices.Equal(o.GetFinalizers(), []string{"example.com/other"}) })
 	k.patch("foreign", `{"spec":{"note":"too late"}}`)
 	k.create("later", nil)
-	k.awaitReady("later") // what there was to do for the other one is done by then
+	k.awaitReady("later") // nothing is left to do for the other one by then
 	if got := note("foreign"); got != "farewell" {
 		t.Errorf("note of the finalizer run = %q", got)
 	}
@@ -183,7 +183,7 @@ func TestLifeCycle_FinalizersOfOthersAndByHand(t *testing.T) {
 	k.patch("foreign", `{"metadata":{"finalizers":null}}`)
 	k.awaitGone("foreign")
 
-	// One whose finalizer is taken off by hand goes, and nothing brings it back.
+	// An object whose finalizer is removed by hand is deleted, and nothing brings it back.
 	o.stop()
 	k.delete("byhand")
 	k.patch("byhand", `{"metadata":{"finalizers":null}}`)
@@ -197,7 +197,7 @@ func TestLifeCycle_FinalizersOfOthersAndByHand(t *testing.T) {
 	}
 }
 
-// A namespace goes once what is in it is finalized; nothing new gets into it.
+// A namespace is deleted when its objects are finalized; nothing new is created in it.
 func TestLifeCycle_ATerminatingNamespaceIsFinalized(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// An operator hears no one but on the addresses that its flags name, and on its
-// API proxy's, which is on the loopback device; and no one gets a profile there.
+// An operator listens only on the addresses that its flags name, and on the address of its API proxy, which is on the
+// loopback device. None of them serves profiles.
 func TestOperator_ListensOnWhatItsFlagsName(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -62,7 +62,7 @@ func TestOperator_ListensOnWhatItsFlagsName(t *testing.T) {
 // socketLink is what a descriptor of a socket links to.
 var socketLink = regexp.MustCompile(`^socket:\[(\d+)\]$`)
 
-// listening are the addresses on which a process listens by TCP.
+// listening returns the addresses on which a process listens for TCP.
 func listening(t *testing.T, pid int) []netip.AddrPort {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d", pid)
@@ -87,8 +87,8 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 	return found
 }
 
-// addressOf reads an address of /proc/net/tcp: words of four bytes in the
-// machine's order, which is little endian wherever these tests run.
+// addressOf parses an address in /proc/net/tcp: words of four bytes in the machine's byte order, which is little endian
+// wherever these tests run.
 func addressOf(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")

@@ -14,13 +14,13 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// ownCluster has the stage's commands find the programs of an API server.
+// ownCluster makes the stage's commands find the programs of an API server.
 func (s *stage) ownCluster() {
 	s.t.Helper()
 	s.env = append(s.env, "KUBEBUILDER_ASSETS="+absolute(s.t, "bin", "tools"))
 }
 
-// What people need without a cluster: an API server that starts, answers and ends.
+// A user without a cluster gets an API server that starts, answers and ends.
 func TestCluster_UpAndDown(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -63,7 +63,7 @@ func TestCluster_UpAndDown(t *testing.T) {
 	s.tool(7, "cluster", "exec", "--", "sh", "-c", "test -s $KUBECONFIG && exit 7")
 }
 
-// Scenarios of a project: what is as expected passes, and what is not is named.
+// Scenarios of a project pass if everything is as expected; otherwise the difference is named.
 func TestTest_PlaysScenarios(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)

@@ -20,10 +20,10 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// repository is the top of the repository, seen from where the tests of this package run.
+// repository is the top directory of the repository, relative to the directory in which the tests of this package run.
 const repository = "../.."
 
-// program is where the binary is built, once for all tests.
+// program is the directory in which the binary is built, once for all tests.
 var program struct {
 	once sync.Once
 	dir  string
@@ -31,12 +31,12 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4") // unless one is given: these tests wait, for the most part
+	_ = flag.Set("test.parallel", "4") // unless the flag is given: most of the time, these tests wait
 	parts.AnsibleOrExit()
 	testenv.Main(m)
 }
 
-// binary is the path of the program, built as the tests are: with the race detector if they have it.
+// binary returns the path of the program, which is built like the tests: with the race detector if they have it.
 func binary(t *testing.T) string {
 	t.Helper()
 	program.once.Do(func() {
@@ -63,13 +63,13 @@ func binary(t *testing.T) string {
 	return filepath.Join(program.dir, "rolewright")
 }
 
-// needAnsible fails the test where Ansible is not installed.
+// needAnsible fails the test if Ansible is not installed.
 func needAnsible(t *testing.T) {
 	t.Helper()
 	parts.Ansible(t)
 }
 
-// absolute is the absolute form of a path in the repository.
+// absolute returns the absolute path of a path in the repository.
 func absolute(t *testing.T, path ...string) string {
 	t.Helper()
 	abs := must.Get(filepath.Abs(filepath.Join(append([]string{repository}, path...)...)))(t)

@@ -27,7 +27,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// jobCommand notes when it begins and ends. One that is told so does not end.
+// jobCommand records when it begins and ends. It does not end if it is told so.
 const jobCommand = `#!/bin/sh
 say() { echo "$1 $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"; }
 say begin
@@ -35,10 +35,11 @@ if [ -e "$LEDGER-$ROLEWRIGHT_UID" ]; then sleep 600; fi
 say end
 `
 
-// TestManyJobs prints what it costs to have many runs in Pods of their own at a time, for make simulate-jobs: JOBS is their number.
-// All have their Job before the first begins. A quota leaves room for a quarter of the Pods. One Pod in forty is evicted
-// in the middle of its run, and another one loses its node: these runs are repeated, and no other. The test is the kubelet, and
-// begins 16 Pods at a time; Jobs, quota, eviction and what becomes of Pods of a lost node are the cluster's own.
+// TestManyJobs prints the cost of many runs in their own Pods at a time, for make simulate-jobs: JOBS is their number.
+// All have their Job before the first one begins. A quota leaves room for a quarter of the Pods. One Pod in forty is
+// evicted in the middle of its run, and another one loses its node: these runs are repeated, and no others. The test
+// plays the kubelet, and begins 16 Pods at a time. Jobs, quota, eviction and the removal of Pods of a lost node are the
+// cluster's own.
 func TestManyJobs(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("JOBS"))
 	if n <= 0 {
@@ -117,7 +118,7 @@ func manyJobsUse(t *testing.T, o *operator) jobsUse {
 	return jobsUse{read("process_resident_memory_bytes"), read("process_cpu_seconds_total"), read("rest_client_requests_total")}
 }
 
-// kubelet has all Pods begin and end, and returns how many were evicted or have lost their node.
+// kubelet makes all Pods begin and end, and returns how many were evicted or have lost their node.
 func (h *sharing) kubelet(client kubernetes.Interface, o *operator) (repeated int) {
 	h.t.Helper()
 	n := &farNode{stage: h.stage, client: client, roots: []string{o.stage.root}, dir: h.t.TempDir()}
@@ -130,7 +131,7 @@ func (h *sharing) kubelet(client kubernetes.Interface, o *operator) (repeated in
 	pods.SetLimit(16)
 	fates, known := map[string]bool{}, map[types.UID]bool{}
 	ended := func() int {
-		text, _ := os.ReadFile(h.ledger) // there is none before the first begins
+		text, _ := os.ReadFile(h.ledger) // there is none before the first one begins
 		return strings.Count(string(text), "end ")
 	}
 	for began := time.Now(); ctx.Err() == nil && ended() < len(h.names) && time.Since(began) < time.Hour; time.Sleep(time.Second) {
@@ -158,7 +159,7 @@ func (h *sharing) kubelet(client kubernetes.Interface, o *operator) (repeated in
 				})
 			}
 		}
-		// Once the controllers know that the node is gone, they remove its Pods.
+		// When the controllers know that the node is gone, they remove its Pods.
 		if all := (len(h.names) + 38) / 40; !gone && int(onLost.Load()) == all {
 			must.Do(h.t, client.CoreV1().Nodes().Delete(ctx, lost, metav1.DeleteOptions{}))
 			gone = true
@@ -168,7 +169,7 @@ func (h *sharing) kubelet(client kubernetes.Interface, o *operator) (repeated in
 	return repeated
 }
 
-// live is the life of a Pod that may be evicted, or lose its node, in the middle of its run.
+// live plays the life of a Pod, which may be evicted or lose its node in the middle of its run.
 func (n *farNode) live(ctx context.Context, pod *corev1.Pod, fate, lost string) error {
 	p := farPod{name: pod.Name, dir: filepath.Join(n.dir, string(pod.UID))}
 	p.log = filepath.Join(p.dir, "log")
@@ -221,7 +222,7 @@ func (n *farNode) live(ctx context.Context, pod *corev1.Pod, fate, lost string) 
 	if err == nil {
 		err = n.client.CoreV1().Pods(n.namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	}
-	if apierrors.IsNotFound(err) { // the cluster waits for no kubelet where the Pod has no node
+	if apierrors.IsNotFound(err) { // the cluster waits for no kubelet if the Pod has no node
 		return nil
 	}
 	return err

@@ -25,10 +25,11 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestManyObjects prints what it costs to serve many objects of five kinds, of which 5 % change each minute while a replica is
-// killed each minute, for make simulate-scale: OBJECTS is their number, REPLICAS how many replicas serve them, one round for each
-// number. Each object is paused, with the status of one that has run; its change resumes it. That each change has run its object
-// once, and no other object has run, is checked; how long it took is only printed.
+// TestManyObjects prints the cost of serving many objects of five kinds, for make simulate-scale: OBJECTS is their
+// number, REPLICAS how many replicas serve them, with one round for each number. Each minute 5 % of the objects change
+// and a replica is killed. Each object is paused, with the status of an object that has run; its change resumes it. The
+// test checks that each change has run its object once, and that no other object has run. How long it took is only
+// printed.
 func TestManyObjects(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("OBJECTS"))
 	if n <= 0 {
@@ -82,7 +83,7 @@ func plot(t *testing.T, objects int, all []*round) []byte {
 	return out.Bytes()
 }
 
-// changedCommand notes when a run begins and ends, and waits in between, so that a kill meets some.
+// changedCommand records when a run begins and ends, and waits in between, so that a kill interrupts some runs.
 const changedCommand = `#!/bin/sh
 say() { echo "$1 $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"; }
 say begin
@@ -96,7 +97,8 @@ type manyObjects struct {
 	changed int // objects, from the first one on
 }
 
-// create makes the objects, with the status of one that has run and is held back, so that none is written at first.
+// create creates the objects, with the status of an object that has run and is held back, so that no status is written at
+// first.
 func (m *manyObjects) create() {
 	m.t.Helper()
 	spec := map[string]any{"image": "example/cache:1.6.39", "replicas": int64(3), "settings": map[string]any{}}
@@ -137,7 +139,7 @@ func (m *manyObjects) createPaused(ctx context.Context, k kind, name string, spe
 	return err
 }
 
-// minutes of a round in which objects change; each minute, a twentieth of them does.
+// minutes are the minutes of a round in which objects change: a twentieth of them in each.
 const minutes = 3
 
 // round is what a number of replicas do.
@@ -148,14 +150,15 @@ type round struct {
 	changes  int
 	waits    []time.Duration // of the changes, in order
 	requests float64         // of replicas that have ended
-	ended    int             // replicas, by themselves
+	ended    int             // replicas that ended by themselves
 }
 
-// run has the replicas serve the objects, changes some, kills a replica each minute, and returns a row of the table.
+// run makes the replicas serve the objects, changes some objects, kills a replica each minute, and returns a row of the
+// table.
 func (r *round) run() string {
 	r.t.Helper()
 	r.changes = max(minutes*r.n/20, 1)
-	_ = os.Remove(r.ledger) // of the round before
+	_ = os.Remove(r.ledger) // of the previous round
 	began := time.Now()
 	for range r.replicas {
 		r.all = append(r.all, r.another())
@@ -179,7 +182,7 @@ func (r *round) run() string {
 		r.all[0].signal(syscall.SIGKILL)
 		killed := time.Now()
 		r.all[0].exit()
-		r.all = append(r.all[1:], r.another()) // as the kubelet would have it
+		r.all = append(r.all[1:], r.another()) // as the kubelet does
 		r.served()
 		over = max(over, time.Since(killed))
 	}
@@ -209,12 +212,12 @@ func (r *round) run() string {
 		memory*1000/float64(r.n), r.changes, float64(r.changes)/last.Sub(began).Seconds(), r.waited(0.5), r.waited(0.99), repeated, requests, minutes, r.ended, over.Seconds())
 }
 
-// waited is how many seconds a part of the changes has waited at most.
+// waited returns the maximum wait in seconds of a share of the changes.
 func (r *round) waited(part float64) float64 {
 	return r.waits[int(part*float64(len(r.waits)-1))].Seconds()
 }
 
-// change changes objects that no round has changed, evenly, and returns when each was changed, by its UID.
+// change changes objects that no round has changed, at regular intervals, and returns when each was changed, by its UID.
 func (r *round) change(ctx context.Context) (map[string]time.Time, error) {
 	at := map[string]time.Time{}
 	tick := time.NewTicker(time.Minute * minutes / time.Duration(r.changes))
@@ -235,8 +238,9 @@ func (r *round) change(ctx context.Context) (map[string]time.Time, error) {
 	return at, nil
 }
 
-// check checks that each change has run its object, that runs were repeated only where a replica was killed, and that nothing else has run.
-// It notes how long each change has waited for its run, and returns how many runs were repeated, and when the last one ended.
+// check checks that each change has run its object, that runs were repeated only if a replica was killed, and that
+// nothing else has run. It records how long each change has waited for its run, and returns how many runs were repeated,
+// and when the last run ended.
 func (r *round) check(changed map[string]time.Time, all map[string]map[string]sharedRun) (repeated int, last time.Time) {
 	r.t.Helper()
 	for uid, runs := range all {
@@ -268,7 +272,7 @@ func (r *round) check(changed map[string]time.Time, all map[string]map[string]sh
 	return repeated, last
 }
 
-// sum is that of a metric of all replicas.
+// sum returns the sum of a metric over all replicas.
 func (r *round) sum(metric string, labels ...string) (total float64) {
 	r.t.Helper()
 	for _, o := range r.all {
@@ -277,13 +281,13 @@ func (r *round) sum(metric string, labels ...string) (total float64) {
 	return total
 }
 
-// requestsOf is how many requests a replica has made so far; 0 where it does not answer.
+// requestsOf returns how many requests a replica has made so far; 0 if it does not answer.
 func (r *round) requestsOf(o *operator) float64 {
 	n, _ := o.metric(r.t.Context(), "rest_client_requests_total")
 	return n
 }
 
-// restart starts replicas again that have ended, as one does that loses a Lease.
+// restart restarts replicas that have ended, as a replica does that loses a Lease.
 func (r *round) restart() {
 	r.t.Helper()
 	for i, o := range r.all {
@@ -312,7 +316,8 @@ func (r *round) served() {
 	})
 }
 
-// until waits for what takes minutes with as many objects as one likes. The metrics name each object, so that they are not read more often.
+// until waits for something that takes minutes with very many objects. It does not read the metrics more often, because
+// they name each object.
 func (m *manyObjects) until(reached func(context.Context) bool) {
 	m.t.Helper()
 	must.Do(m.t, wait.PollUntilContextTimeout(m.t.Context(), 2*time.Second, 20*time.Minute, true, func(ctx context.Context) (bool, error) {

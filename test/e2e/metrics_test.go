@@ -19,8 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Every query of the dashboards gives data, and every rule names what there is, with the metrics of an operator whose runs
-// succeed and fail, use the API proxy, and are repeated.
+// Every query of the dashboards returns data, and every rule uses metrics that exist, with the metrics of an operator
+// whose runs succeed, fail, use the API proxy, and are repeated.
 func TestMetrics_AnswerEveryQuery(t *testing.T) {
 	t.Parallel()
 	promcheck := absolute(t, "bin/tools/promcheck")
@@ -41,7 +41,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 `)
 	k := s.kind()
 	s.watch(k, "role: main", "references: [{version: v1, kind: ConfigMap, fromField: spec.settings}]")
-	plain := s.kind() // whose runs have all that is measured of a run, whether others are forked or not
+	plain := s.kind() // its runs have all measurements of a run, whether or not other runs are forked
 	s.watch(plain, "role: main", "executor: runner")
 	all := []string{"*"}
 	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, append(rulesOf(t, "config/rbac/leader_election_role.yaml"),
@@ -102,7 +102,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 	o.stop()
 }
 
-// metricsOfOthers are those that only an operator with shards, or with webhooks, exports.
+// metricsOfOthers are metrics that only an operator with shards, or with webhooks, exports.
 func metricsOfOthers(t *testing.T, k kind) string {
 	t.Helper()
 	reg := prometheus.NewRegistry()

@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// moleculeFile is what the scenarios use of molecule.yml. What it does not know, such as a driver that is a plugin, is an
+// moleculeFile contains what the scenarios use of molecule.yml. Anything else, such as a driver that is a plugin, is an
 // error.
 type moleculeFile struct {
 	Dependency struct {
@@ -39,7 +39,7 @@ type moleculeFile struct {
 	} `json:"scenario"`
 }
 
-// scenario is carried out as molecule does it: with its variables, inventory and configuration, in its order, from the
+// scenario is executed as molecule does it: with its variables, inventory and configuration, in its order, from the
 // directory of the scenario.
 type scenario struct {
 	t         *testing.T
@@ -103,10 +103,10 @@ func (s *scenario) write(name, content string) {
 	must.Do(s.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// interpolation is ${NAME} or ${NAME:-default}.
+// interpolation matches ${NAME} and ${NAME:-default}.
 var interpolation = regexp.MustCompile(`\$\{(\w+)(?::-([^}]*))?\}`)
 
-// interpolate puts the environment's variables into molecule.yml, comments included.
+// interpolate replaces the environment's variables in molecule.yml, even in comments.
 func (s *scenario) interpolate(text string) string {
 	return interpolation.ReplaceAllStringFunc(text, func(found string) string {
 		m := interpolation.FindStringSubmatch(found)
@@ -119,7 +119,7 @@ func (s *scenario) interpolate(text string) string {
 	})
 }
 
-// configure writes the inventory and the configuration of Ansible that molecule makes.
+// configure writes the inventory and the Ansible configuration that molecule writes.
 func (s *scenario) configure() {
 	s.t.Helper()
 	variables := map[string]string{
@@ -155,7 +155,7 @@ func (s *scenario) configure() {
 		"ANSIBLE_FILTER_PLUGINS="+filepath.Join(s.ephemeral, "plugins/filter")+":"+shared("plugins/filter"))
 }
 
-// test carries out the scenario's sequence. after is called after each step with its name.
+// test executes the scenario's sequence. after is called after each step with its name.
 func (s *scenario) test(after func(step string)) {
 	s.t.Helper()
 	for _, step := range s.config.Scenario.TestSequence {
@@ -204,7 +204,7 @@ func (s *scenario) play(step string, args ...string) string {
 	return string(out)
 }
 
-// dependency stands in for ansible-galaxy, which wants the network: what the requirements name has to be installed.
+// dependency replaces ansible-galaxy, which needs the network: what the requirements name must be installed.
 func (s *scenario) dependency() {
 	s.t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join(s.project, s.config.Dependency.Options["requirements-file"])))(s.t)

@@ -22,9 +22,9 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The scenarios install the example for the whole cluster and remove it, so they have a cluster of their own. Its Pods run
-// nothing: what stands in for the operator's Pod is a process with the arguments, the environment and the service account
-// that the Deployment gives to it.
+// The scenarios install the example for the whole cluster and remove it, so they have their own cluster. Its Pods run
+// nothing: instead of the operator's Pod there is a process with the arguments, the environment and the service account
+// that the Deployment specifies.
 
 func TestMolecule_ScenariosInOrder_OperatorBesideItsPod(t *testing.T) {
 	t.Parallel()
@@ -50,14 +50,14 @@ func TestMolecule_ScenariosInOrder_OperatorBesideItsPod(t *testing.T) {
 	})
 }
 
-// testBesidePod carries out a scenario that installs the operator from an image.
+// testBesidePod executes a scenario that installs the operator from an image.
 func (s *scenario) testBesidePod(cfg *rest.Config, image string) {
 	s.t.Helper()
 	const namespace = "osdk-test"
 	s.test(func(step string) {
 		switch step {
 		case "prepare":
-			if s.name == "default" { // it is the same file for kind
+			if s.name == "default" { // for kind, it is the same file
 				s.play("prepare") // may be repeated
 			}
 		case "converge":
@@ -119,7 +119,7 @@ func besidePod(t *testing.T, cfg *rest.Config, namespace, image, project string)
 	})
 }
 
-// theDeployment is the operator's, whatever its name.
+// theDeployment returns the operator's Deployment, whatever its name.
 func theDeployment(t *testing.T, client kubernetes.Interface, namespace string) appsv1.Deployment {
 	t.Helper()
 	list, err := client.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "control-plane=controller-manager"})
@@ -132,7 +132,8 @@ func theDeployment(t *testing.T, client kubernetes.Interface, namespace string) 
 	return list.Items[0]
 }
 
-// mounts gives each volume a directory, and returns what turns a path in the container into one here.
+// mounts creates a directory for each volume, and returns a function that translates a path in the container into one
+// here.
 func mounts(t *testing.T, volumes []corev1.VolumeMount) func(string) string {
 	t.Helper()
 	dirs := map[string]string{}
@@ -149,7 +150,7 @@ func mounts(t *testing.T, volumes []corev1.VolumeMount) func(string) string {
 	}
 }
 
-// projectCopy copies what the scenarios need: prepare edits a kustomization.
+// projectCopy copies the files that the scenarios need, because prepare edits a kustomization.
 func projectCopy(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "project")
@@ -190,7 +191,7 @@ func kustomize(t *testing.T) string {
 	return path
 }
 
-// standIns makes a docker and a kind that know the commands of the scenario, and nothing else.
+// standIns creates a docker and a kind that know the commands of the scenario, and nothing else.
 func standIns(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -31,7 +31,7 @@ const operatedRole = `- name: Wait
   when: size == "large"
 `
 
-// With commands alone, objects are listed, waited for, run, suspended and their runs cancelled.
+// Commands list objects, wait for them, run them, suspend them, and cancel their runs.
 func TestObjects_AreOperatedByCommands(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -93,7 +93,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 		t.Errorf("reconcile --wait has not waited for its run: the last one is still %s", after)
 	}
 
-	// A run that fails, and one that is cancelled.
+	// One run fails, and one is cancelled.
 	k.patch("it", `{"spec":{"size":"large"}}`)
 	says(tool(1, "wait", kind+"/it", "--timeout=10m"), called+" failed: TaskFailed: the size is too large", "main.yml:3")
 	await("stalled", "the size is too large")
@@ -110,7 +110,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	k.delete("it")
 	says(tool(0, "wait", kind+"/it", "--for=delete", "--timeout=10m"))
 
-	// What is said of one object does not depend on another one, which is waited for before it.
+	// What is reported of one object does not depend on an earlier object for which the command waits.
 	k.create("a", map[string]any{"size": "small", "gate": closed})
 	k.create("b", map[string]any{"size": "small", "gate": open})
 	says(tool(0, "wait", kind+"/b", "--timeout=10m"))
@@ -118,7 +118,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	await("Deleted")
 }
 
-// awaitLines returns a function that reads the output of a program until a line has all words.
+// awaitLines returns a function that reads the output of a program until one line contains all words.
 func awaitLines(t *testing.T, from io.Reader) func(words ...string) {
 	t.Helper()
 	lines := bufio.NewScanner(from)
@@ -135,7 +135,7 @@ func awaitLines(t *testing.T, from io.Reader) func(words ...string) {
 	}
 }
 
-// What waits is listed with what holds it, to who may get it.
+// Waiting objects are listed with what holds them, for users who may get them.
 func TestQueue_IsListed(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -184,7 +184,7 @@ func TestQueue_IsListed(t *testing.T) {
 	must.Do(t, os.WriteFile(spec["gate"].(string), nil, 0o600))
 }
 
-// What an object owns is shown down to the Pods.
+// The dependents of an object are shown down to the Pods.
 func TestTree_ShowsAllLevels(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// One run without the operator: what it would change, what it changes, and why it
-// fails, each with its exit code. Nothing is written to the object.
+// One run without the operator: what it would change, what it changes, and why it fails, each with its exit code. Nothing
+// is written to the object.
 func TestOnce_MakesOneRun(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -78,7 +78,7 @@ func TestOnce_MakesOneRun(t *testing.T) {
 			t.Errorf("of a failure, %s says\n%s", what, said)
 		}
 	}
-	// Modules of the operator work, and change nothing of the object.
+	// Modules of the operator work, and change nothing in the object.
 	s.write("roles/site/tasks/main.yml", `- rolewright.operator.status: {fields: {a: b}}
 - rolewright.operator.event: {reason: Tried, message: b}
 - rolewright.operator.metric: {name: tries_total, description: Tries., type: counter}
@@ -104,7 +104,7 @@ func TestOnce_MakesOneRun(t *testing.T) {
 	}
 }
 
-// A chart is released for an object that is not in the cluster, too: what it makes is owned by none.
+// A chart is also released for an object that is not in the cluster; its objects then have no owner.
 func TestOnce_ReleasesAChart(t *testing.T) {
 	t.Parallel()
 	binary(t)

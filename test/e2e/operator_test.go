@@ -32,8 +32,8 @@ type operator struct {
 	ended   chan struct{}
 }
 
-// start runs the operator on the stage's project and returns when it is ready. The test's end stops it, and checks that
-// nothing is left of its runs.
+// start runs the operator on the stage's project and returns when it is ready. At the end of the test the operator is
+// stopped, and nothing of its runs may be left.
 func (s *stage) start(args ...string) *operator {
 	s.t.Helper()
 	needAnsible(s.t)
@@ -57,7 +57,7 @@ func (s *stage) launch(args ...string) *operator {
 	return s.launchWith(nil, args...)
 }
 
-// launchWith is launch with a last change of the process that is about to start.
+// launchWith is like launch, but makes a last change to the process before it starts.
 func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 	s.t.Helper()
 	health, metrics := testenv.Address(s.t), testenv.Address(s.t)
@@ -65,7 +65,7 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 		t: s.t, stage: s, ended: make(chan struct{}),
 		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
 	}
-	// What is given later wins.
+	// Later values override earlier ones.
 	if executor := os.Getenv("TEST_EXECUTOR"); executor != "" {
 		args = append([]string{"--executor=" + executor}, args...)
 	}
@@ -87,8 +87,8 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 	return o
 }
 
-// run starts the process, from a thread that lasts as long as it does: with Pdeathsig a process ends with the thread that
-// started it, and so with this process, however that ends.
+// run starts the process from a thread that lives as long as the process: with Pdeathsig, a process ends with the thread
+// that started it, and so with this process, however that ends.
 func (o *operator) run() error {
 	started := make(chan error)
 	go func() {
@@ -120,7 +120,7 @@ func (o *operator) signal(s os.Signal) {
 	}
 }
 
-// exit waits for the process's end and returns its exit code.
+// exit waits until the process ends and returns its exit code.
 func (o *operator) exit() int {
 	o.t.Helper()
 	const patience = 3 * time.Minute // only a hanging operator takes as long
@@ -133,7 +133,7 @@ func (o *operator) exit() int {
 	}
 }
 
-// stop ends the operator as Kubernetes does, and expects that it ends in order.
+// stop ends the operator as Kubernetes does, and checks that it ends properly.
 func (o *operator) stop() {
 	o.t.Helper()
 	o.signal(syscall.SIGTERM)
@@ -142,7 +142,7 @@ func (o *operator) stop() {
 	}
 }
 
-// cleanUp leaves no process, and shows the log of a test that failed.
+// cleanUp leaves no process, and prints the log if the test failed.
 func (o *operator) cleanUp() {
 	if !o.hasEnded() {
 		_ = o.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
@@ -171,7 +171,7 @@ func (o *operator) cleanUp() {
 	}
 }
 
-// output is what the operator has printed so far.
+// output returns what the operator has printed so far.
 func (o *operator) output() string {
 	o.t.Helper()
 	data := must.Get(os.ReadFile(o.log))(o.t)
@@ -189,7 +189,7 @@ func (o *operator) awaitOutput(text string) {
 	})
 }
 
-// metric is the sum of the series of a metric that have all labels, given as name="value"; 0 if there are none.
+// metric returns the sum of the series of a metric that have all labels, given as name="value"; 0 if there are none.
 func (o *operator) metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	status, body, err := fetch(ctx, o.metrics)
 	if err != nil {
@@ -223,7 +223,7 @@ next:
 	return sum, lines.Err()
 }
 
-// awaitDecided waits until the operator has looked at n objects of a kind and found no reason to run them.
+// awaitDecided waits until the operator has checked n objects of a kind and found no reason to run them.
 func (o *operator) awaitDecided(k kind, n int) {
 	o.t.Helper()
 	testenv.Eventually(o.t, fmt.Sprintf("%d objects left alone", n), func(ctx context.Context) error {
@@ -249,7 +249,7 @@ func fetch(ctx context.Context, url string) (status int, body string, err error)
 	return res.StatusCode, string(data), err
 }
 
-// processesOf lists the living processes of runs, by the cookie in their environment: pid → command line.
+// processesOf returns the live processes of runs, which it finds by the cookie in their environment: pid → command line.
 func processesOf(t *testing.T, runs ...string) map[int]string {
 	t.Helper()
 	cookies := make([]string, len(runs))

@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// reads is a role that says what it gets of other objects: of the Secret a digest only.
+// reads is a role that reports what it gets of other objects: of the Secret only a digest.
 const reads = `
 - ansible.builtin.debug: {msg: "The password is {{ db_password }}"}
 - kubernetes.core.k8s_info: {kind: ConfigMap, name: "{{ settings }}", namespace: "{{ ansible_operator_meta.namespace }}"}
@@ -26,8 +26,8 @@ const reads = `
     fields: {digest: "{{ db_password | hash('sha256') }}", color: "{{ found.resources[0].data.color }}", why: "{{ why.cause }}: {{ why.trigger }}"}
 `
 
-// Objects run once for each change of what they name, or of what starts them, with the new values. Those of a Secret are
-// nowhere outside the run.
+// Objects run once for each change of what they name, or of what triggers them, with the new values. The values of a
+// Secret are nowhere outside the run.
 func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 	t.Parallel()
 	const first, second = "CanaryOfAPassword", "CanaryOfAnotherPassword"
@@ -86,7 +86,7 @@ func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 		must.Be(t, "runs for "+why, len(change.ran), len(s.runs())-before)
 	}
 
-	// The namespace begins to match; after that an update starts nothing, and a deletion does.
+	// The namespace starts to match. After that an update starts nothing, and a deletion starts a run.
 	started := func(trigger string) {
 		t.Helper()
 		for _, name := range []string{"one", "two"} {

@@ -8,8 +8,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What runs print does not stay in the operator's memory: 512 MiB in lines, 512 MiB in one line, and events of Ansible of
-// 1 MiB each.
+// What runs print does not stay in the operator's memory: 512 MiB in lines, 512 MiB in one line, and Ansible events of 1
+// MiB each.
 func TestOutput_DoesNotStayInMemory(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

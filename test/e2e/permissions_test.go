@@ -31,8 +31,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// reader makes a service account that may get the resources in some namespaces, "" for all
-// of them, and returns its token.
+// reader creates a service account that may get the resources in some namespaces ("" for all of them), and returns its
+// token.
 func reader(t *testing.T, client kubernetes.Interface, home, name, resource string, namespaces ...string) string {
 	t.Helper()
 	return readerBy(t, client, home, name, rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{resource}, Verbs: []string{"get"}}, namespaces...)
@@ -87,8 +87,8 @@ func awaitAllowed(t *testing.T, client kubernetes.Interface, user string, rule r
 	}
 }
 
-// Views and streams show a reader the runs of the objects that the API server lets it get, and nothing of others: on the
-// page of rolewright ui, and on that of the operator.
+// Views and streams show a reader the runs of those objects that the API server lets it get, and nothing of others: on
+// the page of rolewright ui, and on that of the operator.
 func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -108,7 +108,7 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 	o.Restart()
 	for _, tt := range []struct {
 		name, token string
-		sees        map[string]string // the marks in lists and streams, by the namespace that is asked for
+		sees        map[string]string // the marks in lists and streams, by requested namespace
 	}{
 		{"no token", "", nil},
 		{"a wrong token", "forged", nil},
@@ -118,7 +118,7 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 		{"an admin", reader(t, client, one, "admin", "*", ""), map[string]string{"": strings.Join(marks, ""), one: marks[0] + marks[2], two: marks[1]}},
 	} {
 		o.Token = tt.token
-		any := tt.sees[""] + tt.sees[one] + tt.sees[two] // a run by its ID is of one object, whatever namespace the page is of
+		any := tt.sees[""] + tt.sees[one] + tt.sees[two] // a run's ID belongs to one object, whatever namespace the page shows
 		for _, namespace := range []string{"", one, two} {
 			listed := tt.sees[namespace]
 			for _, address := range []string{o.ServeOf(t, namespace).URL + runs.Base, operated(t, cfg, o, namespace)} {
@@ -137,7 +137,7 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 				for i, run := range all {
 					check("report", getAs(t, tt.token, address+"report?id="+run.ID), any, marks[i])
 					check("compare", getAs(t, tt.token, address+"compare?a="+run.ID+"&b="+run.ID), any, marks[i])
-					check("run", getAs(t, tt.token, address+"run?id="+run.ID), any) // without its list, there is none
+					check("run", getAs(t, tt.token, address+"run?id="+run.ID), any) // without permission to list, there is none
 					check("object", getAs(t, tt.token, address+"object?"+url.Values{"group": {"g"}, "kind": {run.Kind}, "namespace": {run.Namespace}, "name": {run.Name}}.Encode()), listed)
 					check("events of a run", events(t, o, tt.token, address, all, "now-"+run.ID, listed, marks[i]), listed, marks[i])
 				}
@@ -147,7 +147,7 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 	}
 }
 
-// operated is the address of the page that the operator serves, of a namespace or of all.
+// operated returns the address of the page that the operator serves, for one namespace or all.
 func operated(t *testing.T, cfg *rest.Config, o *runs.Operator, namespace string) string {
 	t.Helper()
 	server := runs.ServeBy(t, func(host string) http.Handler {
@@ -173,10 +173,10 @@ func getAs(t *testing.T, token, address string) string {
 	return string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
-// request sends a request as a page does, with a token or without one. It follows no redirect.
+// request sends a request like a page, with or without a token. It follows no redirect.
 func request(t *testing.T, token, method, address, form string) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // of a stream that tells less than is awaited
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // for a stream that reports less than expected
 	t.Cleanup(cancel)
 	r := must.Get(http.NewRequestWithContext(ctx, method, address, strings.NewReader(form)))(t)
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -187,7 +187,7 @@ func request(t *testing.T, token, method, address, form string) *http.Response {
 	return must.Get(http.DefaultTransport.RoundTrip(r))(t)
 }
 
-// An object is changed from the page by who may patch it, as the API server says, and by nothing else.
+// An object can be changed from the page by users who may patch it, as the API server says, and in no other way.
 func TestPage_ActsWithTheRightsOfItsReader(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -237,8 +237,7 @@ func TestPage_ActsWithTheRightsOfItsReader(t *testing.T) {
 	}
 }
 
-// events has runs begin, twice, and reads what a stream tells of
-// that: until all of what it may tell has come twice.
+// events makes runs begin, twice, and reads a stream until everything that it may report has come twice.
 func events(t *testing.T, o *runs.Operator, token, address string, all []history.Run, id, may string, marks ...string) string {
 	t.Helper()
 	cursor := o.Recorder.Cursor()

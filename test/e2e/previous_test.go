@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The role is told which fields have changed since the last success, and what they were,
-// over a failure and a restart of the operator; log and status name the fields too.
+// The role learns which fields have changed since the last success, and their previous values, across a failure and a
+// restart of the operator. Log and status name the fields too.
 func TestPreviousSpec(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -22,17 +22,17 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// process is one that ends after ten minutes at the latest: one that hangs fails its test, and no other.
+// process returns a command that ends after ten minutes at the latest: if one hangs, only its own test fails.
 func process(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Minute) // it may clean up
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Minute // of children that have its output
+	cmd.WaitDelay = time.Minute // children may have its output open
 	return cmd
 }
 
-// client is a process of a program that talks to the API server with a kubeconfig.
+// client returns a command that talks to the API server with a kubeconfig.
 func (s *stage) client(kubeconfig, name string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	if name == "kubectl" || name == "helm" {
@@ -51,14 +51,15 @@ func (s *stage) command(kubeconfig, name string, args ...string) (string, error)
 	return string(out), err
 }
 
-// byHand is "rolewright proxy" in a process of its own.
+// byHand is "rolewright proxy" in its own process.
 type byHand struct {
 	*operator
 	t          *testing.T
 	kubeconfig string
 }
 
-// proxy starts the proxy for an object, and returns when its kubeconfig is there. The test's end stops it.
+// proxy starts the proxy for an object, and returns when its kubeconfig exists. The proxy is stopped at the end of the
+// test.
 func (s *stage) proxy(owner string) byHand {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "kubeconfig")
@@ -88,7 +89,7 @@ func (b byHand) run(line string) string {
 	return out
 }
 
-// configMap writes the manifest of one, and returns its path.
+// configMap writes the manifest of a ConfigMap, and returns its path.
 func (s *stage) configMap(namespace, name, size string) string {
 	s.t.Helper()
 	path := name + "-" + size + ".yaml"
@@ -130,7 +131,7 @@ for event in watch.Watch().stream(typed.list_namespaced_config_map, ns, label_se
 print("done")
 `
 
-// ansiblePython is the interpreter that Ansible runs with, whose packages are those of modules.
+// ansiblePython returns the Python interpreter of Ansible, which has the packages that modules use.
 func ansiblePython(t *testing.T) string {
 	t.Helper()
 	out := must.Get(process(t, "ansible-playbook", "--version").Output())(t)
@@ -141,8 +142,8 @@ func ansiblePython(t *testing.T) string {
 	return string(found[1])
 }
 
-// clientStage is a stage with an object it, a proxy for it, and a ConfigMap lost that is no one's. The watch has these
-// further fields.
+// clientStage returns a stage with an object it, a proxy for it, and a ConfigMap lost without an owner. The watch has
+// these further fields.
 func clientStage(t *testing.T, fields ...string) (*stage, kind, object, byHand) {
 	t.Helper()
 	needAnsible(t)
@@ -261,7 +262,7 @@ spec:
 `)
 	s.write(d.object, "{apiVersion: "+group+"/v1, kind: Thing, metadata: {name: new, namespace: "+s.namespace+"}}\n")
 	crds := s.children().in(child{resource: "customresourcedefinitions.v1.apiextensions.k8s.io"})
-	ctx := context.WithoutCancel(s.t.Context()) // clean-up comes after the test's context has ended
+	ctx := context.WithoutCancel(s.t.Context()) // cleanup runs after the test's context has ended
 	s.t.Cleanup(func() {
 		if err := crds.Delete(ctx, d.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.t.Errorf("delete the definition: %v", err)
@@ -284,7 +285,7 @@ func (b byHand) expectEnd() {
 	}
 }
 
-// watching is a client that prints lines as events come.
+// watching is a client that prints a line for each event.
 type watching struct {
 	t     *testing.T
 	cmd   *exec.Cmd

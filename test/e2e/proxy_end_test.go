@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// gatedTasks write once they are let on.
+// gatedTasks write when their gate is opened.
 const gatedTasks = `
 - name: Wait to be let on
   ansible.builtin.shell: touch "$GATES/$NAME.waits"; while [ ! -e "$GATES/$NAME.open" ]; do sleep 0.1; done
@@ -50,7 +50,7 @@ func (g gates) open(name string) {
 	must.Do(g.t, os.WriteFile(filepath.Join(g.dir, name+".open"), nil, 0o600))
 }
 
-// awaitLine waits until one line of the log has all the words.
+// awaitLine waits until one line of the log contains all the words.
 func (o *operator) awaitLine(words ...string) {
 	o.t.Helper()
 	testenv.Eventually(o.t, fmt.Sprintf("a line with %q", words), func(context.Context) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// ask makes a request as curl would, and returns the status and the body of the answer.
+// ask sends a request as curl does, and returns the status and the body of the answer.
 func ask(t *testing.T, method, url, user, body string) (int, string) {
 	t.Helper()
 	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
@@ -36,7 +36,7 @@ func ask(t *testing.T, method, url, user, body string) (int, string) {
 	return res.StatusCode, string(data)
 }
 
-// userTag is the user name by which clients of ansible-operator say whose objects they make.
+// userTag returns the user name in which clients of ansible-operator name the owner of what they create.
 func userTag(t *testing.T, o object) string {
 	t.Helper()
 	data := must.Get(json.Marshal(map[string]string{
@@ -78,7 +78,7 @@ func TestProxy_LetsClientsWithoutATokenInOnlyWhereToldTo(t *testing.T) {
 	if log := o.output(); !strings.Contains(log, "Warning: the API proxy lets every process of this machine act as the operator") {
 		t.Error("the log has no warning")
 	}
-	// What such a client makes is watched like what a run makes.
+	// What such a client creates is watched like what a run creates.
 	o.awaitChildrenWatched("/v1, Kind=ConfigMap")
 	cs.delete(child{"configmaps.v1.", s.namespace, "tagged"})
 	k.await("it", "run for the dependent", func(o object) bool { return o.ready() && o.lastRun().Cause == "dependent" })
@@ -107,7 +107,7 @@ func TestProxy_OwnsNothingWhereToldSo_AndTakesMetricsOfRoles(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	address := testenv.Address(t)
-	// This is what the module osdk_metric posts: the keys that are not given are null.
+	// This is what the module osdk_metric posts: keys that are not given are null.
 	s.role("one", fmt.Sprintf(`
 - name: Make a child
   kubernetes.core.k8s:

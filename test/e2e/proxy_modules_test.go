@@ -98,7 +98,7 @@ const moduleTasks = `
   changed_when: false
 `
 
-// chart is a Helm chart of one ConfigMap, with a value size.
+// chart returns a Helm chart of one ConfigMap, with a value size.
 func (s *stage) chart(dir string) {
 	s.t.Helper()
 	s.write(dir+"/Chart.yaml", "apiVersion: v2\nname: tiny\nversion: 0.1.0\nappVersion: \"1\"\n")
@@ -107,7 +107,7 @@ func (s *stage) chart(dir string) {
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ .Release.Name }}-it\"}\ndata: {size: {{ .Values.size | quote }}}\n")
 }
 
-// clients puts kubectl and Helm, which the repository builds, into the environment of what the stage starts.
+// clients adds kubectl and Helm, which the repository builds, to the environment of what the stage starts.
 func (s *stage) clients() {
 	s.t.Helper()
 	tools := absolute(s.t, "bin", "tools")
@@ -121,8 +121,8 @@ func (s *stage) clients() {
 		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
 }
 
-// everything is what an operator needs whose roles may do anything: it is no administrator, so that it has a name of its
-// own.
+// everything contains the permissions for an operator whose roles may do anything. It is not an administrator, so that it
+// has its own name.
 func everything() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
@@ -139,7 +139,7 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 	other := testenv.Namespace(t, s.cfg)
 	user := testenv.User(t, s.cfg, everything())
 	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, user), "WATCH_NAMESPACE="+s.namespace+","+other)
-	s.write("roles/modules/files/python/jsonpatch.py", "__version__ = '1.32'\n") // needed in check mode only, but always imported
+	s.write("roles/modules/files/python/jsonpatch.py", "__version__ = '1.32'\n") // used only in check mode, but always imported
 	s.chart("roles/modules/files/chart")
 	s.role("modules", moduleTasks)
 	k := s.kind()
@@ -177,8 +177,8 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 		}
 	})
 
-	// All that the run has written was its own, and the Deployment has become available meanwhile: the first thing to be
-	// noticed is what another client does.
+	// Everything that the run has written was its own, and the Deployment has become available meanwhile. The first thing
+	// that is noticed is what another client does.
 	o.awaitChildrenWatched("/v1, Kind=ConfigMap", "/v1, Kind=Secret", "apps/v1, Kind=Deployment", "rbac.authorization.k8s.io/v1, Kind=ClusterRole")
 	if noticed := o.noticed(); len(noticed) > 0 {
 		t.Errorf("noticed of the run's own writes:\n%s", strings.Join(noticed, "\n"))
@@ -198,7 +198,8 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 	o.stop()
 }
 
-// Clients keep what they have found out about the API from run to run: the second run of an object asks for nothing of it.
+// Clients keep what they have discovered about the API from run to run: the second run of an object makes no discovery
+// requests.
 func TestProxy_RunsShareWhatIsDiscovered(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -226,7 +227,7 @@ func TestProxy_RunsShareWhatIsDiscovered(t *testing.T) {
 	}
 }
 
-// expectIdentity checks what a role has found out about its way to the API server.
+// expectIdentity checks what a role has found out about its connection to the API server.
 func expectIdentity(t *testing.T, note func(string) string, operator *rest.Config, it object) {
 	t.Helper()
 	var who struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// restlessTasks write something new in every run: what a role that is not idempotent does.
+// restlessTasks write something new in every run, like a role that is not idempotent.
 const restlessTasks = `
 - name: Write the time
   kubernetes.core.k8s:
@@ -86,10 +86,10 @@ func TestProxy_OneRunPerCause(t *testing.T) {
 	awaitRun()
 	cs.await(clock, "back", there)
 	cs.owned(it, clock, key, web)
-	// The watch tells of changes in their order: after this one it has told of those of the run.
+	// The watch reports changes in their order. When it has reported this one, it has reported those of the run.
 	cs.patch(key, `{"metadata":{"labels":{"last":"one"}}}`)
 	o.expectNoticed("configmaps "+s.namespace+"/clock was deleted", "secrets "+s.namespace+"/key was changed")
-	if ran := len(s.runs(it)); ran < 4 || ran > 5 { // that for the last change may have begun
+	if ran := len(s.runs(it)); ran < 4 || ran > 5 { // the run for the last change may have begun
 		t.Errorf("%d runs, want 4: one for the object, three for changes of others", ran)
 	}
 	k.delete("it")
@@ -98,8 +98,8 @@ func TestProxy_OneRunPerCause(t *testing.T) {
 	}
 }
 
-// expectNoticed waits until each of the changes is noticed, and checks that no others were. Of different kinds the order
-// may be any.
+// expectNoticed waits until each of the changes is noticed, and checks that no others were. Changes of different kinds
+// may come in any order.
 func (o *operator) expectNoticed(want ...string) {
 	o.t.Helper()
 	testenv.Eventually(o.t, "changes of dependents to be noticed", func(context.Context) error {
@@ -116,7 +116,7 @@ func (o *operator) expectNoticed(want ...string) {
 	}
 }
 
-// readingTasks read what is there, and make it only where it is missing, as roles do that avoid writes.
+// readingTasks read an object, and create it only if it is missing, like roles that avoid writes.
 const readingTasks = `
 - name: Look
   kubernetes.core.k8s_info: {api_version: v1, kind: ConfigMap, name: old, namespace: "{{ ansible_operator_meta.namespace }}"}
@@ -127,7 +127,7 @@ const readingTasks = `
   when: not found.resources
 `
 
-// What another operator has made before, and runs only read, comes back when it is deleted.
+// If another operator has created an object and runs only read it, it is created again when it is deleted.
 func TestProxy_WatchesWhatRunsOnlyRead(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

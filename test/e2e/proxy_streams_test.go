@@ -20,11 +20,11 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// protocol is how kubectl streams. It takes the other one by itself where the first does not get through.
+// protocol is how kubectl streams. If the first one does not get through, kubectl uses the other.
 type protocol struct {
 	name     string
 	env      []string
-	upgraded string // how the answer says it
+	upgraded string // how the answer names it
 }
 
 func protocols() []protocol {
@@ -34,15 +34,15 @@ func protocols() []protocol {
 	}
 }
 
-// pod is a Pod that commands run for, which is reached through a proxy. Its log is the file "log" where they run, and
-// every other Pod's too.
+// pod is a Pod for which commands run, and which is reached through a proxy. Its log, and that of every other Pod, is the
+// file "log" in their directory.
 type pod struct {
 	t        *testing.T
 	proxy    byHand
 	protocol protocol
 }
 
-// podStage is a Pod "web" behind a proxy, on a node that plays its containers.
+// podStage returns a Pod "web" behind a proxy, on a node that simulates its containers.
 func podStage(t *testing.T, way protocol) pod {
 	t.Helper()
 	s, _, _, p := clientStage(t)
@@ -63,7 +63,7 @@ spec: {nodeName: rolewright-0, automountServiceAccountToken: false, containers: 
 	return pod{t, p, way}
 }
 
-// eachProtocol tests streams by either protocol.
+// eachProtocol tests streams with either protocol.
 func eachProtocol(t *testing.T, test func(pod)) {
 	t.Helper()
 	t.Parallel()
@@ -107,7 +107,7 @@ func (p pod) logLine(text string) {
 	p.mustRun(nil, "exec", "web", "--", "sh", "-c", "echo 2026-01-01T00:00:00.000000000Z stdout F "+text+" >> log")
 }
 
-// stream is a kubectl that goes on.
+// stream is a kubectl that keeps running.
 type stream struct {
 	watching
 	args   []string
@@ -137,7 +137,7 @@ func (s stream) say(line string) {
 	}
 }
 
-// exit waits for the end, which another than the test brings about.
+// exit waits for the end of the stream, which something else than the test causes.
 func (s stream) exit() {
 	s.t.Helper()
 	for s.lines.Scan() {
@@ -233,8 +233,8 @@ func TestProxyStreams_PortForwardCarriesBothWays(t *testing.T) {
 	})
 }
 
-// awaitAttached waits until what is written to the log arrives. Who attaches gets only what is new, and there is no other
-// way to see that the stream is there.
+// awaitAttached waits until a line that is written to the log arrives. An attached client gets only new lines, and
+// nothing else shows that the stream is open.
 func (p pod) awaitAttached(attach stream) {
 	p.t.Helper()
 	word := testenv.Random("attached")

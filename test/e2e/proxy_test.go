@@ -19,14 +19,14 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// child is an object that a run makes.
+// child is an object that a run creates.
 type child struct {
 	resource  string // with version and group, as kubectl takes it: deployments.v1.apps
-	namespace string // empty for a cluster-scoped one
+	namespace string // empty for a cluster-scoped object
 	name      string
 }
 
-// children are the administrator's way to what runs make.
+// children are the administrator's access to what runs create.
 type children struct {
 	t      *testing.T
 	client dynamic.Interface
@@ -59,7 +59,7 @@ func (cs children) get(c child) *unstructured.Unstructured {
 	return u
 }
 
-// named are the objects of c's resource and namespace whose names have a prefix.
+// named returns the objects of c's resource and namespace whose names have a prefix.
 func (cs children) named(c child, prefix string) []child {
 	cs.t.Helper()
 	list, err := cs.in(c).List(cs.t.Context(), metav1.ListOptions{})
@@ -89,7 +89,7 @@ func (cs children) delete(c child) {
 	}
 }
 
-// await waits until a child is there and as wanted.
+// await waits until a child exists and meets a condition.
 func (cs children) await(c child, what string, wanted func(*unstructured.Unstructured) bool) {
 	cs.t.Helper()
 	testenv.Eventually(cs.t, fmt.Sprintf("%v: %s", c, what), func(ctx context.Context) error {
@@ -123,7 +123,7 @@ func (cs children) absent(c child) {
 	}
 }
 
-// mark is how an object says whose it is.
+// mark is how an object names its owner.
 type mark struct {
 	References        []metav1.OwnerReference
 	Primary, Resource string // the annotations
@@ -134,7 +134,7 @@ func markOf(u *unstructured.Unstructured) mark {
 	return mark{u.GetOwnerReferences(), annotations["operator-sdk/primary-resource"], annotations["operator-sdk/primary-resource-type"]}
 }
 
-// owned checks that each child is the owner's, by the mark that is due: once, and in no other way.
+// owned checks that each child names the owner by the correct mark, once, and in no other way.
 func (cs children) owned(owner object, all ...child) {
 	cs.t.Helper()
 	gvk := owner.GroupVersionKind()
@@ -151,7 +151,7 @@ func (cs children) owned(owner object, all ...child) {
 	}
 }
 
-// unowned checks that the objects are no one's.
+// unowned checks that the objects have no owner.
 func (cs children) unowned(all ...child) {
 	cs.t.Helper()
 	for _, c := range all {
@@ -161,7 +161,7 @@ func (cs children) unowned(all ...child) {
 	}
 }
 
-// awaitChildrenWatched waits until the operator has said so of each kind, given as in its log.
+// awaitChildrenWatched waits until the operator has logged that it watches each kind, written as in its log.
 func (o *operator) awaitChildrenWatched(kinds ...string) {
 	o.t.Helper()
 	testenv.Eventually(o.t, "the watches of dependents", func(context.Context) error {
@@ -177,7 +177,7 @@ func (o *operator) awaitChildrenWatched(kinds ...string) {
 	})
 }
 
-// noticed are the changes of dependents that the operator has taken for another's. It logs them with
+// noticed returns the changes of dependents that the operator has attributed to other clients. It logs them with
 // --zap-log-level=debug.
 func (o *operator) noticed() []string {
 	o.t.Helper()
@@ -190,7 +190,7 @@ func (o *operator) noticed() []string {
 	return changes
 }
 
-// expectRuns checks how often an object was run, and says what the operator has noticed where that is wrong.
+// expectRuns checks how often an object has run. If that is wrong, it prints what the operator has noticed.
 func (o *operator) expectRuns(obj object, want int, why string) {
 	o.t.Helper()
 	if got := len(o.stage.runs(obj)); got != want {

@@ -22,8 +22,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The role creates a, and with extra the others, of which the Secret holds data. A second
-// run of the same spec reads them all and writes nothing.
+// The role creates a, and with extra the others; the Secret among them holds data. A second run of the same spec reads
+// them all and writes nothing.
 const extraRole = `- name: Create what is always there
   kubernetes.core.k8s:
     definition:
@@ -140,8 +140,8 @@ func TestPrune_WhatTheLastRunDidNotTouch(t *testing.T) {
 	}
 }
 
-// With the permissions that `rolewright generate rbac` lists, prune works. Without those to delete, the status says what to
-// grant, nothing is lost, and the next run that may makes up for it.
+// With the permissions that `rolewright generate rbac` lists, prune works. Without permission to delete, the status says
+// what to grant and nothing is lost. The next run with the permission removes the objects.
 func TestPrune_WithGeneratedPermissions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -34,7 +34,7 @@ func sayTasks(word string) string {
 	return fmt.Sprintf("- name: Say %s\n  ansible.builtin.shell:\n    cmd: echo \"%s {{ word }}\" > \"$SAID\"\n", word, word)
 }
 
-// Changed roles and watches are used in the running operator, all of them or nothing, and no run is cut short.
+// The running operator uses changed roles and watches, all of them or none, and interrupts no run.
 func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -85,7 +85,7 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	s.mount("say", "v5", sayTasks("five"))
 	expect("five b")
 
-	// The run in progress goes on to its end, while other kinds are served; then the object runs for its changed watch.
+	// The run in progress continues to its end, while other kinds are served. Then the object runs for its changed watch.
 	beating.create("long", map[string]any{"beats": 6000})
 	run := beating.await("long", "in progress", func(o object) bool { return o.status.Ansible.ActiveRun != nil }).status.Ansible.ActiveRun.ID
 	s.write("watches.yaml", strings.Replace(string(before), "blue", "red", 1))

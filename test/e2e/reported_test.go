@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// naming names the ConfigMap that the object says, in words of its own, and what it may not name.
+// naming reports the ConfigMap that the object names, and references that it may not report.
 const naming = `#!/usr/bin/env bash
 set -euo pipefail
 source=$(sed 's/.*"spec":{"source":"\([a-z]*\)".*/\1/' "$ROLEWRIGHT_OBJECT")
@@ -25,8 +25,8 @@ if [[ $source = broken ]]; then report ConfigMap "" other; exit 1; fi
 printf '{"type":"result","verdict":"ok"}\n' >&3
 `
 
-// A change of what a command has named runs its object once, also after a restart; what the last successful run has not
-// named does nothing.
+// A change of what a command has reported runs its object once, even after a restart. What the last successful run has
+// not reported starts nothing.
 func TestCommand_ReportsReferences(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -83,7 +83,7 @@ func TestCommand_ReportsReferences(t *testing.T) {
 	ranFor("second")
 	runs(5, "changes of the former reference, and of the one that is")
 
-	// A run that fails has nothing watched and nothing forgotten.
+	// A failed run adds nothing to what is watched, and removes nothing.
 	k.patch("it", `{"spec":{"source":"broken"}}`)
 	k.await("it", "failed", func(is object) bool { return is.lastRun().Result == "Failed" && is.settled() })
 	change("other", "d")

@@ -49,7 +49,7 @@ func TestStatus_RoleWritesItsOwn(t *testing.T) {
 	k := s.kind()
 	module := must.Get(os.ReadFile(absolute(t, "roles/memcached/library/object_status.py")))(t)
 	s.write("roles/one/library/object_status.py", string(module))
-	// A merge patch replaces the list of conditions: what Rolewright wrote at the start goes with it.
+	// A merge patch replaces the list of conditions, so it removes what Rolewright wrote at the start.
 	s.role("one", `- name: Report
   object_status:
     api_version: "{{ api }}"

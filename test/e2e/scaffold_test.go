@@ -44,7 +44,7 @@ func (s *stage) tool(want int, args ...string) string {
 	return out.String() + stderr.String()
 }
 
-// files are the texts of the stage's project.
+// texts returns the contents of the files in the stage's project.
 func (s *stage) texts() map[string]string {
 	s.t.Helper()
 	found := map[string]string{}
@@ -86,7 +86,7 @@ func (s *stage) install() map[string]kind {
 	return kinds
 }
 
-// sample creates an object as a sample of the project asks for it.
+// sample creates an object from a sample of the project.
 func (s *stage) sample(k kind, path string) object {
 	s.t.Helper()
 	u := &unstructured.Unstructured{}
@@ -98,7 +98,7 @@ func (s *stage) sample(k kind, path string) object {
 	return k.create(u.GetName(), spec)
 }
 
-// molecule plays a part of the project's scenario, as molecule does, and returns its output.
+// molecule executes a part of the project's scenario, as molecule does, and returns its output.
 func (s *stage) molecule(part string) string {
 	s.t.Helper()
 	cmd := process(s.t, "ansible-playbook", "-e", "sample_namespace="+s.namespace, "molecule/default/"+part+".yml")
@@ -111,9 +111,9 @@ func (s *stage) molecule(part string) string {
 	return string(out)
 }
 
-// A project of a role with a finalizer, of a playbook, and of objects in no namespace: the
-// molecule scenario passes in its order, with the permissions that were made for the
-// operator and no others, and the finalizer removes what belongs to its object.
+// There is a project of a role with a finalizer, one of a playbook, and one of cluster-scoped objects. The molecule
+// scenario passes in its order, with the permissions that were generated for the operator and no others. The finalizer
+// removes what belongs to its object.
 func TestScaffold_AProjectComesToReady(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -153,8 +153,7 @@ func TestScaffold_AProjectComesToReady(t *testing.T) {
 	}
 }
 
-// The API server takes the schema that is made of an argument spec, and refuses
-// what Ansible would.
+// The API server accepts the schema that is generated from an argument spec, and refuses what Ansible would refuse.
 func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -211,8 +210,8 @@ func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
 	s.tool(0, "generate", "crd", "--check")
 }
 
-// A project of operator-sdk gets another kind, which becomes Ready beside those it has;
-// of its own files only those change that list kinds or name ansible-operator.
+// A project of operator-sdk gets another kind, which becomes Ready next to its own. Of its files only those change that
+// list kinds or name ansible-operator.
 func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -239,7 +238,7 @@ func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
 	kinds["Cup"].awaitReady(cup.GetName())
 }
 
-// The API server takes the CRD and the sample that are made of an argument spec with options of all shapes, and it
+// The API server accepts the CRD and the sample that are generated from an argument spec with options of all shapes, and
 // refuses what Ansible would refuse.
 func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 	t.Parallel()
@@ -280,14 +279,14 @@ func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 	}
 }
 
-// roleSpec is an argument spec in a shape that roles have, and specs of objects that its CRD has to take and to refuse.
+// roleSpec is an argument spec in a shape that roles have, with specs of objects that its CRD must accept and refuse.
 type roleSpec struct {
 	Name           string           `json:"name"`
 	Options        map[string]any   `json:"options"`
 	Valid, Invalid []map[string]any `json:",omitempty"`
 }
 
-// roleSpecs are those of the file.
+// roleSpecs reads those of the file.
 func roleSpecs(t *testing.T) []roleSpec {
 	t.Helper()
 	file := must.Get(os.Open("testdata/role_specs.yml"))(t)
@@ -304,8 +303,8 @@ func roleSpecs(t *testing.T) []roleSpec {
 	}
 }
 
-// The CRDs of sixty argument specs, as one kind with as many versions: the API server takes each schema and its sample,
-// and of the objects those that it should.
+// The CRDs of sixty argument specs become one kind with as many versions. The API server accepts each schema and its
+// sample, and those of the objects that it should.
 func TestScaffold_TheAPIServerTakesArgumentSpecsOfRoles(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

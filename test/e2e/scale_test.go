@@ -15,14 +15,14 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// scaleCommand waits where the object has changed, as a role does for the API server, and takes next to no CPU.
+// scaleCommand waits if the object has changed, as a role does for the API server, and uses almost no CPU.
 const scaleCommand = `#!/bin/sh
 echo "end $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"
 if grep -q '"to"' "$ROLEWRIGHT_OBJECT"; then sleep 5; fi
 `
 
-// TestScale prints what replicas that share objects do, for make simulate-scale: SCALE is the number of objects of each of
-// two kinds. That each change has run its object once is checked; how long it took is only printed.
+// TestScale prints how long replicas that share objects take, for make simulate-scale: SCALE is the number of objects of
+// each of two kinds. The test checks that each change has run its object once; how long it took is only printed.
 func TestScale(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("SCALE"))
 	if n <= 0 {

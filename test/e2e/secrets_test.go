@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The canaries, by where a run has them from.
+// The canaries, by the place from which a run gets them.
 const (
 	fromSecret   = `Canary&Of/A+Secret=1"2'3`
 	fromKey      = "-----BEGIN KEY-----\nCanaryLineOne0123456789ABCDEF\nCanaryLineTwo0123456789ABCDEF\n-----END KEY-----\n"
@@ -32,7 +32,7 @@ const (
 	unknown      = "CanaryThatOnlyNoLogHides"
 )
 
-// leaks is a role that says all it knows, in every way, and fails. What it gives to commands goes through their input.
+// leaks is a role that prints everything it knows, in every way, and fails. It gives commands their values as input.
 const leaks = `
 - name: Read the Secret
   kubernetes.core.k8s_info: {kind: Secret, name: canary, namespace: "{{ ansible_operator_meta.namespace }}"}
@@ -96,7 +96,7 @@ const leaks = `
   ansible.builtin.fail: {msg: "It is {{ secrets | join(' and ') }}, managed"}
 `
 
-// encrypted is a text as ansible-vault encrypts it.
+// encrypted returns a text as ansible-vault encrypts it.
 func (s *stage) encrypted(text string) string {
 	s.t.Helper()
 	needAnsible(s.t)
@@ -111,7 +111,7 @@ func (s *stage) encrypted(text string) string {
 	return string(data)
 }
 
-// hits are the canaries of which any form is in text. No form here was made by the code that hides them.
+// hits returns the canaries that a text contains in any form. None of these forms was made by the code that hides them.
 func hits(text string, canaries ...string) []string {
 	var found []string
 	flat := strings.Join(strings.Fields(text), "")
@@ -124,7 +124,7 @@ func hits(text string, canaries ...string) []string {
 			quoted, _ := json.Marshal(line)
 			forms := []string{line, url.QueryEscape(line), url.PathEscape(line), strings.ToLower(url.QueryEscape(line)), string(quoted[1 : len(quoted)-1])}
 			for _, before := range []string{"", "x", "xx"} {
-				// The middle of what is encoded depends on the value only.
+				// The middle of the encoded text depends only on the value.
 				encoded := base64.RawStdEncoding.EncodeToString([]byte(before + line))
 				forms = append(forms, encoded[4:len(encoded)-4])
 			}
@@ -248,7 +248,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 					t.Errorf("%s: %q is there", where, form)
 				}
 			}
-			// What proves that the search finds what there is.
+			// This proves that the search finds something if it is there.
 			stdout := must.Get(os.ReadFile(filepath.Join(s.root, ".runs", string(it.GetUID()), it.lastRun().ID, "artifacts", it.lastRun().ID, "stdout")))(t)
 			for _, canary := range canaries {
 				if canary != fromPassword && canary != unknown && len(hits(string(stdout), canary)) == 0 {
@@ -268,7 +268,7 @@ func encoded(t *testing.T, v any) string {
 	return string(data)
 }
 
-// tokenIn is the bearer token in a kubeconfig.
+// tokenIn returns the bearer token in a kubeconfig.
 func tokenIn(t *testing.T, path string) string {
 	t.Helper()
 	data := must.Get(os.ReadFile(path))(t)

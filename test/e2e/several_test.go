@@ -9,8 +9,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Two watches of one kind, of which the second one comes while the operator runs: the labels of an object say by which
-// role it is run.
+// One kind has two watches, the second of which is added while the operator runs. The labels of an object decide which
+// role runs it.
 func TestSeveralWatches_TheLabelsOfAnObjectSayWhichRoleRunsIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

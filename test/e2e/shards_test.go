@@ -19,8 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// sharedCommand notes when each run begins, lives and ends, and which replica makes it: the path of its files begins with
-// the runner root of that.
+// sharedCommand records when each run begins, is alive and ends, and which replica makes it: the path of its files begins
+// with the replica's runner root.
 const sharedCommand = `#!/bin/sh
 say() { echo "$1 $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"; }
 beats=$(sed 's/.*"beats":\([0-9]*\).*/\1/' "$ROLEWRIGHT_OBJECT")
@@ -39,8 +39,8 @@ type sharing struct {
 
 const shardsOfTest = 8
 
-// longLease are flags of replicas that keep their Leases while the machine stands still, for most of a minute. The shards of
-// one that is killed are free after that minute.
+// longLease are flags of replicas that keep their Leases while the machine stands still, for most of a minute. The shards
+// of a killed replica are free after that minute.
 func longLease() []string {
 	return []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s"}
 }
@@ -61,7 +61,7 @@ func newSharing(t *testing.T, kinds int, args ...string) *sharing {
 	return h
 }
 
-// awaitShares waits until the operators hold all shards between them, each its share.
+// awaitShares waits until the operators together hold all shards, and each has its share.
 func (h *sharing) awaitShares(all ...*operator) {
 	h.t.Helper()
 	testenv.Eventually(h.t, fmt.Sprintf("the shards shared by %d replicas", len(all)), func(ctx context.Context) error {
@@ -86,14 +86,14 @@ func (h *sharing) awaitShares(all ...*operator) {
 	})
 }
 
-// sharedRun is a run that the ledger shows.
+// sharedRun is a run in the ledger.
 type sharedRun struct {
 	root        string // of the replica
 	first, last time.Time
 	ended       bool
 }
 
-// runs are those of each object, by UID and run.
+// ledgered returns the runs of each object, by UID and run.
 func (h *sharing) ledgered() map[string]map[string]sharedRun {
 	h.t.Helper()
 	data, err := os.ReadFile(h.ledger)
@@ -104,7 +104,7 @@ func (h *sharing) ledgered() map[string]map[string]sharedRun {
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) != 4 {
-			continue // cut short with its run
+			continue // incomplete because its run was killed
 		}
 		ns, err := strconv.ParseInt(f[3], 10, 64)
 		must.Do(h.t, err)
@@ -122,7 +122,8 @@ func (h *sharing) ledgered() map[string]map[string]sharedRun {
 	return all
 }
 
-// expectRuns checks that each object has run so often, and never twice at once, and returns how many runs each replica made.
+// expectRuns checks that each object has run this many times, and never twice at a time. It returns how many runs each
+// replica made.
 func (h *sharing) expectRuns(when string, each int) map[string]int {
 	h.t.Helper()
 	by := map[string]int{}
@@ -155,7 +156,7 @@ func (h *sharing) each(do func(k kind, name string)) {
 	}
 }
 
-// change has all objects changed, and waits for their runs where wait is true.
+// change changes all objects, and waits for their runs if wait is true.
 func (h *sharing) change(to int) {
 	h.t.Helper()
 	h.each(func(k kind, name string) { k.patch(name, fmt.Sprintf(`{"spec":{"beats":2,"to":%d}}`, to)) })
@@ -213,8 +214,8 @@ func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
 	}
 }
 
-// A replica that is frozen is taken for dead: its runs have ended by the time others run its objects, and when it wakes up,
-// it writes nothing and ends. The other replicas go on meanwhile.
+// A frozen replica counts as dead: its runs have ended by the time others run its objects. When it continues, it writes
+// nothing and ends. The other replicas work meanwhile.
 func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 	t.Parallel()
 	h := newSharing(t, 2, append(longLease(), "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")...)
@@ -257,8 +258,8 @@ func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 	}
 }
 
-// Who shares the objects in one way, and who does in another or not at all, never run beside each other: so that the flag
-// can be changed by a rolling update.
+// Replicas that share the objects in one way never run beside replicas that share them in another way or not at all. So
+// the flag can be changed by a rolling update.
 func TestShards_TheFlagChangesBetweenRuns(t *testing.T) {
 	t.Parallel()
 	h := newSharing(t, 2, longLease()...)

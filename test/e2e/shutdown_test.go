@@ -15,16 +15,16 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// longRun is a stage on which the run of an object is in the middle of a command that ends when it is let go on.
+// longRun is a stage on which the run of an object is in the middle of a command that ends when the test lets it.
 type longRun struct {
 	*stage
 	kind     kind
 	operator *operator
 	active   run
-	gate     string // a file that lets the command go on
+	gate     string // a file that lets the command end
 }
 
-// startLongRun returns once the command runs, with a daemon beside it that has left the process group and its parent.
+// startLongRun returns when the command runs, together with a daemon that has left its process group and its parent.
 func (s *stage) startLongRun(args ...string) longRun {
 	s.t.Helper()
 	k := s.kind()
@@ -47,7 +47,7 @@ func (s *stage) startLongRun(args ...string) longRun {
 	return l
 }
 
-// goOn lets the command end, and that of every later run.
+// goOn lets the command, and that of every later run, end.
 func (l longRun) goOn() {
 	l.t.Helper()
 	must.Do(l.t, os.WriteFile(l.gate, nil, 0o600))
@@ -65,7 +65,7 @@ func TestShutdown_SecondSignalStopsTheRunAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newStage(t).startLongRun("--graceful-shutdown-timeout=1h")
 	l.operator.signal(syscall.SIGTERM)
-	l.operator.awaitOutput("Shutdown signal received") // two signals at once would be one
+	l.operator.awaitOutput("Shutdown signal received") // two signals at once would count as one
 	l.operator.signal(syscall.SIGINT)
 	if code := l.operator.exit(); code != 0 {
 		t.Errorf("exit code after a second signal = %d, want 0: the end was in order", code)

@@ -15,8 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// stage is what a test has to itself: a namespace, an operator project, and a runner root that outlives the operators
-// that are started on it one after the other.
+// stage belongs to one test: a namespace, an operator project, and a runner root that outlives the operators that are
+// started on it one after the other.
 type stage struct {
 	t         *testing.T
 	cfg       *rest.Config
@@ -36,8 +36,8 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// cleanEnvironment is this process's, less what would configure an operator or Ansible: a test says itself what it
-// depends on.
+// cleanEnvironment returns the environment of this process without what would configure an operator or Ansible: a test
+// sets what it depends on.
 func cleanEnvironment() []string {
 	prefixes := []string{"ANSIBLE_", "ROLEWRIGHT_", "K8S_AUTH_", "KUBE", "WATCH_NAMESPACE=", "OPERATOR_NAME=", "MAX_CONCURRENT_", "WORKER_"}
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
@@ -45,7 +45,7 @@ func cleanEnvironment() []string {
 	})
 }
 
-// write makes a file of the project, with its directories.
+// write creates a file of the project, with its directories.
 func (s *stage) write(path, content string) {
 	s.t.Helper()
 	path = filepath.Join(s.dir, path)
@@ -53,13 +53,13 @@ func (s *stage) write(path, content string) {
 	must.Do(s.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// role makes a role of one task file.
+// role creates a role with one task file.
 func (s *stage) role(name, tasks string) {
 	s.t.Helper()
 	s.write("roles/"+name+"/tasks/main.yml", tasks)
 }
 
-// playbook makes a playbook of one play on localhost, and returns its path.
+// playbook creates a playbook with one play on localhost, and returns its path.
 func (s *stage) playbook(name, tasks string) string {
 	s.t.Helper()
 	path := "playbooks/" + name + ".yml"
@@ -84,7 +84,7 @@ func (s *stage) watch(k kind, lines ...string) {
 	s.write("watches.yaml", string(before)+entry)
 }
 
-// runs are the runs that have left a directory, in no order: those of an object, or all.
+// runs returns the runs that have left a directory, unordered: those of an object, or all.
 func (s *stage) runs(of ...object) []string {
 	s.t.Helper()
 	uid := "*"

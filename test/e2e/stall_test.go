@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// What no other run of the same inputs can do better is not run again, and neither is what was cancelled, until the role
-// or the object changes.
+// A run that must fail again with the same inputs is not repeated, and neither is a cancelled run, until the role or the
+// object changes.
 func TestStall_UntilAnInputChanges(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -30,7 +30,7 @@ func (r *replicas) takeOver(args ...string) *operator {
 	})
 }
 
-// awaitHolder waits until the Lease is held by another than before, and by no one for whom it is left.
+// awaitHolder waits until want holds the Lease.
 func (r *replicas) awaitHolder(want string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, "the Lease held by "+want, func(ctx context.Context) error {
@@ -45,7 +45,8 @@ func (r *replicas) awaitHolder(want string) {
 	})
 }
 
-// expectAlive checks in the background, until the test's end, that an operator is alive for the kubelet all the time.
+// expectAlive checks in the background, until the end of the test, that an operator passes its liveness probe all the
+// time.
 func (o *operator) expectAlive() {
 	o.t.Helper()
 	testenv.Eventually(o.t, "the operator to be alive", func(ctx context.Context) error {
@@ -73,8 +74,8 @@ func (o *operator) expectAlive() {
 	})
 }
 
-// dev takes over when the run in progress has ended, gives back at its end, and also when it is killed. The deployed
-// operator stays alive meanwhile, and runs nothing.
+// dev takes over when the run in progress has ended. It gives the Lease back when it ends, and also when it is killed.
+// The deployed operator stays alive meanwhile, and runs nothing.
 func TestDev_TakesOverAndGivesBack(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
@@ -124,7 +125,7 @@ func TestDev_TakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// An operator that knows nothing of this keeps its Lease: dev says so, and does nothing beside it.
+// An operator that does not support this keeps its Lease: dev says so, and does not run beside it.
 func TestDev_DoesNotRunBesideAnOperatorThatKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)

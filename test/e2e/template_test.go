@@ -11,8 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What template shows is what the run of the object gets, but for what only the cluster
-// adds to the object, and for secret values.
+// template shows what the run of the object gets, except what only the cluster adds to the object, and secret values.
 func TestTemplate_ShowsWhatARunGets(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)

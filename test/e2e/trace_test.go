@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// collected is what the collector writes, as far as the test reads it:
+// collected is the part of the collector's output that the test reads:
 // https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding.
 type collected struct {
 	ResourceSpans []struct {
@@ -39,7 +39,7 @@ type keyValue struct {
 	Value struct{ StringValue string }
 }
 
-// A collector gets each run as a trace, by both protocols, and what the run starts can add to it.
+// A collector gets each run as a trace, with both protocols, and programs that the run starts can add to it.
 func TestTraces_ReachACollector(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -97,7 +97,8 @@ func TestTraces_ReachACollector(t *testing.T) {
 	}
 }
 
-// linesOfRun looks whether each line of the log is a JSON object, and those of the run of the trace have the same keys.
+// linesOfRun checks that each line of the log is a JSON object, and that the lines of the run of the trace have the same
+// keys.
 func linesOfRun(log, trace string) error {
 	said := map[string]string{}
 	for in := bufio.NewScanner(strings.NewReader(log)); in.Scan(); {
@@ -123,7 +124,7 @@ func linesOfRun(log, trace string) error {
 	return nil
 }
 
-// exemplar looks whether a series of the metric has the trace as its exemplar.
+// exemplar checks that a series of the metric has the trace as its exemplar.
 func (o *operator) exemplar(ctx context.Context, metric, label, trace string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.metrics, nil)
 	if err != nil {
@@ -146,7 +147,7 @@ func (o *operator) exemplar(ctx context.Context, metric, label, trace string) er
 	return fmt.Errorf("no series of %s leads to the trace %s", metric, trace)
 }
 
-// traceOf is the trace of a TRACEPARENT.
+// traceOf returns the trace of a TRACEPARENT.
 func traceOf(parent string) string {
 	if parts := strings.Split(parent, "-"); len(parts) == 4 {
 		return parts[1]
@@ -154,7 +155,7 @@ func traceOf(parent string) string {
 	return "none in " + parent
 }
 
-// wholeTrace looks whether the trace that parent names has come, with its task and its write.
+// wholeTrace checks that the trace that parent names has arrived, with its task and its write.
 func wholeTrace(lines, parent string) error {
 	spans, service := map[string]span{}, ""
 	for in := bufio.NewScanner(strings.NewReader(lines)); in.Scan(); {

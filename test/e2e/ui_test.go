@@ -35,8 +35,8 @@ func (s *stage) ui(args []string) (address string, end func()) {
 	}
 }
 
-// acts presses buttons for an object of a run that has failed: of rolewright ui, with the rights of the kubeconfig, and of
-// the page that the operator serves, with those of a token.
+// acts presses buttons for an object of a failed run: those of rolewright ui, with the permissions of the kubeconfig, and
+// those of the page that the operator serves, with the permissions of a token.
 func (s *stage) acts(k kind, of history.Brief, port string, as []string) {
 	s.t.Helper()
 	client := must.Get(kubernetes.NewForConfig(s.cfg))(s.t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A Pod with restricted security: a user whom no passwd file knows, in group 0, with no capabilities and none to be had,
-// no home directory, and nowhere to write but one volume from which nothing can be executed.
+// A Pod with restricted security: a user without an entry in passwd, in group 0, with no capabilities and no way to get
+// any, no home directory, and only one writable volume, from which nothing can be executed.
 func TestOperator_AsARestrictedPod(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -53,7 +53,7 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 		}
 	}
 	s.root = filepath.Join(volume, "runner")
-	// All mounts get read-only but the volume.
+	// All mounts become read-only except the volume.
 	const script = `set -e
 mount --make-rprivate /
 mount -t tmpfs -o noexec,nosuid,nodev,mode=1777 tmpfs "$VOLUME"

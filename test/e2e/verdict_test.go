@@ -11,12 +11,13 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// verdictCase is an end of a run, and what the object's status has to say about it.
+// verdictCase is one way in which a run ends, and what the object's status must say about it.
 type verdictCase struct {
 	name string
 	// role or tasks (of a playbook) are the content.
 	role, tasks string
-	// reason is Ready's, contains what the message has to say; the path in it ends the failed task's too.
+	// reason is Ready's, and contains is what the message must contain; its path must be the end of the failed task's
+	// path.
 	reason   string
 	contains []string
 	task     string // name of the failed task; empty if none is known
@@ -24,8 +25,8 @@ type verdictCase struct {
 	stalled  bool   // no retry can help
 }
 
-// verdictCases are one for each way in which a status tells of a run; what the
-// verdict on a run is, runner.TestVerdict_RealAnsible shows.
+// verdictCases contains one case for each way in which a status reports a run. What the verdict on a run is,
+// runner.TestVerdict_RealAnsible shows.
 func verdictCases() []verdictCase {
 	return []verdictCase{
 		{
@@ -132,7 +133,7 @@ func (c verdictCase) check(t *testing.T, o object) {
 	}
 }
 
-// checkMessage checks what holds for every message.
+// checkMessage checks what must be true of every message.
 func checkMessage(t *testing.T, message string) {
 	t.Helper()
 	if len(message) > 1<<10 {

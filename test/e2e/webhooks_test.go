@@ -37,7 +37,7 @@ func (s *stage) applied(manifests string) {
 	})
 }
 
-// try creates an object, or says why the API server does not.
+// try creates an object, or returns why the API server refuses it.
 func (k kind) try(name string, spec map[string]any) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(k.gvk)
@@ -46,7 +46,7 @@ func (k kind) try(name string, spec map[string]any) error {
 	return err
 }
 
-// awaitRefused creates objects until one is refused as a rule says.
+// awaitRefused creates objects until one is refused with the message of a rule.
 func (k kind) awaitRefused(spec map[string]any, why string) {
 	k.t.Helper()
 	n := 0
@@ -72,8 +72,8 @@ webhooks:
     - jsonPatch: '[JSONPatch{op: "add", path: "/spec/twice", value: object.spec.size + object.spec.size}]'
 `
 
-// The API server fills objects in and refuses them, with no operator there. What is older than a rule, and breaks it,
-// gets its finalizer and its status, and goes.
+// The API server sets fields of objects and refuses objects, without an operator. An object that is older than a rule,
+// and breaks it, gets its finalizer and its status, and can be deleted.
 func TestWebhooks_ExpressionsArePoliciesOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -95,7 +95,7 @@ func TestWebhooks_ExpressionsArePoliciesOfTheAPIServer(t *testing.T) {
 		}
 		return nil
 	})
-	long := make([]any, 400) // 64 million times the rule
+	long := make([]any, 400) // 64 million evaluations of the rule
 	for i := range long {
 		long[i] = int64(1)
 	}
@@ -128,7 +128,7 @@ func TestWebhooks_ABrokenExpressionIsNotInstalled(t *testing.T) {
 	}
 }
 
-// admits refuses what is too large, and does worse things when it is told to.
+// admits refuses objects that are too large, and does worse things when it is told to.
 const admits = `#!/bin/sh
 request=$(cat)
 case "$request" in
@@ -146,8 +146,8 @@ const fillsIn = `#!/bin/sh
 echo '{"allowed": true, "patch": {"spec": {"color": "green"}, "metadata": {"labels": {"seen": "yes"}}}}'
 `
 
-// Commands refuse objects and fill them in. Without an answer nothing is taken, whatever the reason; what is there
-// already is deleted all the same, and gets its finalizer and its status.
+// Commands refuse objects and set their fields. Without an answer no object is accepted, whatever the reason. An existing
+// object can still be deleted, and gets its finalizer and its status.
 func TestWebhooks_CommandsAnswer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -202,14 +202,14 @@ func TestWebhooks_CommandsAnswer(t *testing.T) {
 	k.awaitGone(made.GetName())
 }
 
-// reachedBy has the manifests name an address in place of the Service, which has no Pods here.
+// reachedBy makes the manifests name an address instead of the Service, which has no Pods here.
 func (s *stage) reachedBy(address, manifests string) string {
 	service := regexp.MustCompile(`service:\n +name: .*\n +namespace: .*\n +path: (.*)`)
 	return service.ReplaceAllString(manifests, "url: https://"+address+"$1")
 }
 
-// Objects are written and read in both versions, by way of the operator, which the API server asks without anything
-// being installed; the role sees that of its watch.
+// Objects are written and read in both versions through the operator, which the API server asks without further
+// installation. The role sees the version of its watch.
 func TestWebhooks_VersionsAreConverted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -255,7 +255,7 @@ func TestWebhooks_VersionsAreConverted(t *testing.T) {
 	}
 }
 
-// A project's scenarios meet its policies, commands and conversions.
+// The scenarios of a project run with its policies, commands and conversions.
 func TestWebhooks_ScenariosMeetThem(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

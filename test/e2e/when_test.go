@@ -11,13 +11,13 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// versioned is a role of a version, that fails once it has taken its note, or not.
+// versioned returns a version of a role that writes its note, and then fails or succeeds.
 func versioned(version string, fails bool) string {
 	return strings.Replace(noteTask, "'main'", "'"+version+"'", 1) +
 		fmt.Sprintf("- name: Fail\n  ansible.builtin.fail:\n    msg: as %s does\n  when: %t\n", version, fails)
 }
 
-// A changed role that fails reaches as many objects as may fail, and the next version all of them. Where the maintenance
+// A changed role that fails reaches as many objects as may fail, and the next version reaches all. While the maintenance
 // window is closed it reaches none, unless an edit changes the object.
 func TestRollout_ABadRoleStops(t *testing.T) {
 	t.Parallel()
@@ -82,8 +82,8 @@ func TestRollout_ABadRoleStops(t *testing.T) {
 	}
 }
 
-// A watch is served as soon as the API is installed that enabledIf names. With onFailure: orphan an object goes although its
-// finalizer fails, and what that has not removed stays.
+// A watch is served as soon as the API is installed that enabledIf names. With onFailure: orphan an object is deleted
+// although its finalizer run fails, and what that run has not removed stays.
 func TestEnabledIf_AndOrphan_WithARole(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
