@@ -20,8 +20,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestJobs_Cost prints what a run as a Job costs beside a forked one of the same role, COST pairs one after the other. It
-// measures, and is no part of make test: see make bench-jobs.
+// TestJobs_Cost prints the cost of a run as a Job and of a forked run of the same role, COST pairs one after the other.
+// It is a measurement, and not part of make test: see make bench-jobs.
 func TestJobs_Cost(t *testing.T) {
 	pairs, _ := strconv.Atoi(os.Getenv("COST"))
 	if pairs < 1 {
@@ -30,12 +30,12 @@ func TestJobs_Cost(t *testing.T) {
 	p := newPotter(t, "--metrics-bind-address=127.0.0.1:18383", "--warm-idle=0")
 	here := must.Get(filepath.Abs(repository))(t)
 	var watches strings.Builder
-	kinds := []string{"Tea", "Chai"} // a Job, forked
+	kinds := []string{"Tea", "Chai"} // as a Job, and forked
 	for _, kind := range kinds {
 		p.define(t, kind)
 		how := "executor: warm"
 		if kind == kinds[0] {
-			how = "executor: job, job: " + fmt.Sprintf(podTemplate, "", "", here, p.dir) // the programs of the machine, as the other one has
+			how = "executor: job, job: " + fmt.Sprintf(podTemplate, "", "", here, p.dir) // the programs of the machine, as for the other kind
 		}
 		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, %s, %s}\n", kind, roleOf(here, "tea"), how)
 	}
@@ -47,7 +47,7 @@ func TestJobs_Cost(t *testing.T) {
 	for i := range pairs + 1 {
 		for _, kind := range kinds {
 			b, e, c := p.cost(t, kind, fmt.Sprintf("%s-%d", strings.ToLower(kind), i))
-			if i > 0 { // the first one waits for the fork server
+			if i > 0 { // the first run waits for the fork server
 				began[kind], ended[kind], cpus[kind] = append(began[kind], b), append(ended[kind], e), append(cpus[kind], c)
 			}
 		}
@@ -60,15 +60,16 @@ func TestJobs_Cost(t *testing.T) {
 	}
 }
 
-// cost makes an object, waits for its run, and for the machine to be at rest again. began is when Ansible did, and ended when
-// the status said that it has, in seconds from the creation; cpu is that of the machine, less what it takes at rest.
+// cost creates an object, waits for its run, and waits until the machine is idle again. began is when Ansible started,
+// and ended when the status said that the run has ended, in seconds after the creation. cpu is the CPU time of the
+// machine, less what it uses when idle.
 func (p *potter) cost(t *testing.T, kind, name string) (began, ended, cpu float64) {
 	t.Helper()
 	const rest = 5 * time.Second
 	time.Sleep(rest)
 	idle, before := busy(t), time.Now()
 	time.Sleep(rest)
-	perSecond := (busy(t) - idle) / time.Since(before).Seconds() // what the cluster takes by itself
+	perSecond := (busy(t) - idle) / time.Since(before).Seconds() // what the cluster uses by itself
 	start, at := busy(t), time.Now()
 	p.create(t, kind, name, "")
 	s := p.ends(t, kind, name, anyEnd)
@@ -76,11 +77,11 @@ func (p *potter) cost(t *testing.T, kind, name string) (began, ended, cpu float6
 	if s.LastRun.Result != "Succeeded" {
 		t.Fatalf("the run of %s is %+v", name, s.LastRun)
 	}
-	time.Sleep(rest) // the Pod goes
+	time.Sleep(rest) // the Pod is deleted
 	return firstEvent(t, p.root, s.LastRun.ID).Sub(at).Seconds(), ended, busy(t) - start - perSecond*time.Since(at).Seconds()
 }
 
-// firstEvent is when Ansible began.
+// firstEvent returns when Ansible started.
 func firstEvent(t *testing.T, root, run string) time.Time {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, ".runs", "*", run, "artifacts", run, "job_events", "1-*.json"))
@@ -100,7 +101,7 @@ func firstEvent(t *testing.T, root, run string) time.Time {
 	return began
 }
 
-// busy is the CPU that the machine has taken, in seconds (proc(5)).
+// busy returns the CPU time that the machine has used, in seconds (proc(5)).
 func busy(t *testing.T) float64 {
 	t.Helper()
 	text := must.Get(os.ReadFile("/proc/stat"))(t)
@@ -115,7 +116,7 @@ func busy(t *testing.T) float64 {
 	return ticks / userHZ
 }
 
-// metered are the CPU and the memory of a run on average, as the operator has it from the run's processes.
+// metered returns the average CPU time and memory of a run, as the operator measured them on the run's processes.
 func (p *potter) metered(t *testing.T, kind string) (cpu, memory float64) {
 	t.Helper()
 	answer, err := http.Get("http://127.0.0.1:18383/metrics")
@@ -133,11 +134,11 @@ func (p *potter) metered(t *testing.T, kind string) (cpu, memory float64) {
 		}
 		return total
 	}
-	weighed := max(sum("rolewright_run_memory_bytes_count"), 1) // short runs are not weighed
+	weighed := max(sum("rolewright_run_memory_bytes_count"), 1) // short runs are not measured
 	return sum("rolewright_run_cpu_seconds_total") / sum("rolewright_runs_by_executor_total"), sum("rolewright_run_memory_bytes_sum") / weighed
 }
 
-// quartiles are the median, and the quartiles around it.
+// quartiles returns the median and the quartiles around it.
 func quartiles(of []float64) string {
 	slices.Sort(of)
 	at := func(quarter int) float64 { return of[(len(of)-1)*quarter/4] }

@@ -19,7 +19,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// failOver is a true crash: a replica that is stopped in order gives up the Lease, and the others need not wait.
+// failOver is a real crash: a replica that is stopped properly releases the Lease, and the others need not wait.
 func failOver(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Lose the leader of two", "It is killed on its node, and cannot give up the Lease: the other takes over when that has expired. "+
@@ -29,10 +29,10 @@ func failOver(t *testing.T, s *shell) {
 	crashed := held(t, s)
 	old, _, _ := strings.Cut(crashed.Holder, "_")
 	kill(t, s, old)
-	if now := held(t, s); now.Holder == crashed.Holder { // or the other leads already
+	if now := held(t, s); now.Holder == crashed.Holder { // otherwise the other one leads already
 		crashed = now
 	}
-	// Or the kubelet would start it again.
+	// Otherwise the kubelet would start it again.
 	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system, "--wait=false")
 	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 3}}`)
 	generation := s.ask(t, "get", sample, "--output=jsonpath={.metadata.generation}")
@@ -40,7 +40,7 @@ func failOver(t *testing.T, s *shell) {
 	succeeded(t, s, old)
 	settled(t, s)
 	serving(t, s, 3)
-	time.Sleep(2 * time.Second) // another run would begin in them
+	time.Sleep(2 * time.Second) // in this time another run would begin
 	if ran := runsFor(t, generation); len(ran) != 1 {
 		t.Errorf("the change was run for by %q, want one run", ran)
 	}
@@ -50,7 +50,7 @@ func failOver(t *testing.T, s *shell) {
 	s.eventually(t, "one replica", s.equals("1", "get", manager, "--namespace="+system, "--output=jsonpath={.status.replicas}"))
 }
 
-// kill ends the operator in a Pod from outside, by the signal that no process sees.
+// kill ends the operator in a Pod from outside, with the signal that a process cannot catch.
 func kill(t *testing.T, s *shell, pod string) {
 	t.Helper()
 	uid := s.ask(t, "get", "pod/"+pod, "--namespace="+system, "--output=jsonpath={.metadata.uid}")
@@ -61,7 +61,7 @@ func kill(t *testing.T, s *shell, pod string) {
 	for _, group := range groups {
 		dir := filepath.Dir(group)
 		if in, err := os.ReadFile(group); err != nil || !strings.Contains(string(in), uid) {
-			continue // it has ended, or is another Pod's
+			continue // it has ended, or belongs to another Pod
 		}
 		if program, err := os.Readlink(filepath.Join(dir, "exe")); err != nil || filepath.Base(program) != "rolewright" {
 			continue
@@ -82,10 +82,10 @@ func kill(t *testing.T, s *shell, pod string) {
 	t.Fatalf("no process of the operator on the node belongs to the Pod %s", uid)
 }
 
-// firstOfContainer matches the status of a process that is the first one in its own namespace.
+// firstOfContainer matches the status of a process that is the first one in its own PID namespace.
 var firstOfContainer = regexp.MustCompile(`(?m)^NSpid:.*\t1$`)
 
-// holding is what a Lease says of its leader.
+// holding is what a Lease says about its holder.
 type holding struct {
 	Holder          string    `json:"holderIdentity"`
 	Acquired        time.Time `json:"acquireTime"`
@@ -102,7 +102,7 @@ func held(t *testing.T, s *shell) holding {
 	return h
 }
 
-// outlasted waits for another holder of the Lease, and checks that the one before held it until it expired.
+// outlasted waits for another holder of the Lease, and checks that the previous holder kept it until it expired.
 func outlasted(t *testing.T, s *shell, crashed holding) {
 	t.Helper()
 	var now holding
@@ -119,7 +119,7 @@ func outlasted(t *testing.T, s *shell, crashed holding) {
 	t.Logf("another leader %s after the last sign of life, for a Lease of %d s", now.Acquired.Sub(crashed.Renewed).Round(time.Second), crashed.DurationSeconds)
 }
 
-// runsFor are the runs of the sample for one of its generations, by what was ever written into its status.
+// runsFor returns the runs of the sample for one of its generations, from all writes of its status.
 func runsFor(t *testing.T, generation string) []string {
 	t.Helper()
 	var ids []string

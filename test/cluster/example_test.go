@@ -35,7 +35,7 @@ const (
 	managed = "app.kubernetes.io/instance=memcached-sample"
 )
 
-// TestExample is the life of the example operator in a cluster, in the order in which a person would go through it.
+// TestExample is the life of the example operator in a cluster, in the order in which a person would do it.
 func TestExample(t *testing.T) {
 	s := &shell{dir: t.TempDir()}
 	s.transcript.WriteString(preamble)
@@ -67,7 +67,7 @@ func TestExample(t *testing.T) {
 			t.Fatalf("the parts after it build on %s; the end of the operator's log:\n%s", part.name, logs)
 		}
 	}
-	if ran == len(parts) { // not where -run has chosen some
+	if ran == len(parts) { // not if -run has selected some
 		s.publish(t)
 	}
 }
@@ -86,7 +86,7 @@ func install(t *testing.T, s *shell) {
 	s.kubectl(t, "get", "pods", "--namespace="+system)
 }
 
-// hardening looks at the operator's process from within its container.
+// hardening checks the operator's process from inside its container.
 func hardening(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("What the operator may do on its node", "It has no capability, gains none, and writes to its volume only.")
@@ -106,11 +106,11 @@ func hardening(t *testing.T, s *shell) {
 			t.Errorf("writing %s failed, but not for the file system: %s", path, out)
 		}
 	}
-	// What is writable is the volume, and what the kubelet and the kernel bring: the termination log is the way of
-	// telling the kubelet why a container ended.
+	// Only the volume is writable, and what the kubelet and the kernel add: a container tells the kubelet by the
+	// termination log why it has ended.
 	allowed := []string{"/tmp", "/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/dev/termination-log", "/etc/hosts", "/etc/hostname",
 		"/etc/resolv.conf", "/proc",
-		"/sys/fs/cgroup"} // root's
+		"/sys/fs/cgroup"} // only root may write to it
 	for line := range strings.Lines(s.ask(t, append(in, "cat", "/proc/mounts")...)) {
 		fields := strings.Fields(line)
 		writable := slices.Contains(strings.Split(fields[3], ","), "rw")
@@ -118,14 +118,14 @@ func hardening(t *testing.T, s *shell) {
 			t.Errorf("%s is mounted to be written to", fields[1])
 		}
 	}
-	// What others than its owner may write to; not into what only root may read.
+	// Paths that users other than the owner may write to, outside of directories that only root may read.
 	open := s.ask(t, append(in, "sh", "-c", "find / -xdev -perm /0022 ! -type l -print 2>/dev/null || true")...)
 	if want := "/run/secrets/kubernetes.io/serviceaccount /tmp"; strings.Join(slices.Sorted(strings.FieldsSeq(open)), " ") != want {
 		t.Errorf("others than the owner may write to %q, want the mounts %s", open, want)
 	}
 }
 
-// diagnosis asks the operator's image, in its Pod, whether it has what it needs: the exit code says so.
+// diagnosis runs rolewright doctor in the operator's Pod. The exit code says whether the image has what it needs.
 func diagnosis(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Ask whether it has what it needs", "")
@@ -149,7 +149,7 @@ func create(t *testing.T, s *shell) {
 	forked(t, s, system, manager)
 }
 
-// forked checks that runs are forked from an interpreter that waits for them: that it can start in the container.
+// forked checks that runs are forked from a waiting Python process, which shows that it can start in the container.
 func forked(t *testing.T, s *shell, namespace, pod string) {
 	t.Helper()
 	s.eventually(t, "the fork server", func() error {
@@ -170,7 +170,7 @@ func forked(t *testing.T, s *shell, namespace, pod string) {
 	})
 }
 
-// since is the time from the operator's first line to the one with the text.
+// since returns the time from the operator's first log line to the line with the text.
 func since(logs, text string) time.Duration {
 	var times []time.Time
 	for line := range strings.Lines(logs) {
@@ -182,7 +182,7 @@ func since(logs, text string) time.Duration {
 	return times[len(times)-1].Sub(times[0])
 }
 
-// serving asks every Pod of the sample for its version, in memcached's own protocol.
+// serving asks every Pod of the sample for its version, in memcached's protocol.
 func serving(t *testing.T, s *shell, count int) {
 	t.Helper()
 	servers(t, s, managed, count)
@@ -224,7 +224,7 @@ func version(address string) error {
 	return err
 }
 
-// settled waits until the object's last change has been run for.
+// settled waits until the last change of the object has run.
 func settled(t *testing.T, s *shell) {
 	t.Helper()
 	s.eventually(t, "a run for the last change", func() error {
@@ -263,14 +263,14 @@ func dependent(t *testing.T, s *shell) {
 	serving(t, s, 2)
 }
 
-// leader is the Pod that holds the lease.
+// leader returns the Pod that holds the Lease.
 func leader(t *testing.T, s *shell) string {
 	t.Helper()
 	holder, _, _ := strings.Cut(s.ask(t, "get", lease, "--namespace="+system, "--output=jsonpath={.spec.holderIdentity}"), "_")
 	return holder
 }
 
-// succeeded waits for another leader than the one given and returns it.
+// succeeded waits for a leader other than the given one and returns it.
 func succeeded(t *testing.T, s *shell, old string) string {
 	t.Helper()
 	now := ""
@@ -284,7 +284,7 @@ func succeeded(t *testing.T, s *shell, old string) string {
 	return now
 }
 
-// writes counts the changes of the object and what belongs to it that the operator and its runs have made.
+// writes counts the writes of the operator and its runs to the object and its dependents.
 func writes(t *testing.T) int {
 	t.Helper()
 	return len(testenv.AuditEvents(t, account, func(e testenv.AuditEvent) bool {
@@ -299,14 +299,14 @@ func restart(t *testing.T, s *shell) {
 	before, old := writes(t), leader(t, s)
 	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system)
 	succeeded(t, s, old)
-	time.Sleep(2 * time.Second) // a run would begin in the first of them
+	time.Sleep(2 * time.Second) // a run would begin in the first of these seconds
 	s.kubectl(t, "get", "pods", "--namespace="+system)
 	if after := writes(t); after != before {
 		t.Errorf("the successor changed something of an unchanged object: %d writes, %d before", after, before)
 	}
 }
 
-// metrics are for those alone who may read them.
+// metrics checks that only clients with the permission can read the metrics.
 func metrics(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Read its metrics", "Over HTTPS, for those who are bound to the role for it.")
@@ -331,7 +331,7 @@ func metrics(t *testing.T, s *shell) {
 			}
 			defer response.Body.Close()
 			if code = response.StatusCode; code >= http.StatusInternalServerError {
-				return fmt.Errorf("status %d", code) // the API server has not said who asks
+				return fmt.Errorf("status %d", code) // the API server has not yet said who the client is
 			}
 			return nil
 		})
@@ -352,7 +352,7 @@ func metrics(t *testing.T, s *shell) {
 	})
 }
 
-// settledLeader is the leader, with its Pod there.
+// settledLeader returns the leader when its Pod exists.
 func settledLeader(t *testing.T, s *shell) string {
 	t.Helper()
 	return succeeded(t, s, "nobody")
@@ -385,7 +385,7 @@ func finalizer(t *testing.T, s *shell) {
 	farewell(t, s, uid, spec)
 }
 
-// farewell checks what the finalizer's role has written: about this object, as it was, and when it was being deleted.
+// farewell checks what the finalizer's role has written: about this object, as it was, while it was being deleted.
 func farewell(t *testing.T, s *shell, uid, spec string) {
 	t.Helper()
 	var found struct {

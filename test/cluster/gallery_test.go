@@ -18,9 +18,9 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestGallery_Memcached deploys an example, copied as examples/README.md says; its servers are real.
+// TestGallery_Memcached deploys an example, copied as examples/README.md says. Its servers are real.
 func TestGallery_Memcached(t *testing.T) {
-	t.Parallel() // after TestExample, which has a CRD of that name
+	t.Parallel() // after TestExample, which installs a CRD with that name
 	s := deploy(t, "gallery/memcached", "memcached-operator", "gallery-memcached:v0.0.1")
 	s.kubectl(t, "apply", "--kustomize", "config/samples")
 	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=600s", "memcached/sessions")
@@ -33,7 +33,7 @@ func TestGallery_Memcached(t *testing.T) {
 	s.kubectl(t, "delete", "--kustomize", "config/default")
 }
 
-// TestGallery_Chart deploys the example of a chart, on the image for charts.
+// TestGallery_Chart deploys the example of a chart, with the image for charts.
 func TestGallery_Chart(t *testing.T) {
 	t.Parallel()
 	image := readImage(t, filepath.Join(repository, "bin/image/rolewright-charts.tar"))
@@ -64,12 +64,12 @@ func TestGallery_Chart(t *testing.T) {
 const members = "--selector=app.kubernetes.io/instance=keys"
 
 // TestGallery_LongStore deploys the example of a clustered store. Its members are real: what is written stays through all
-// that is done with them, and no two of them are away at a time.
+// changes, and two members are never away at the same time.
 func TestGallery_LongStore(t *testing.T) {
 	t.Parallel()
 	s := deploy(t, "gallery/store", "store-operator", "gallery-store:v0.0.1")
 	answerNames(t, s, "keys")
-	for i := range 5 + 2 { // those that join again get new ones
+	for i := range 5 + 2 { // members that join again get new ones
 		volume := fmt.Sprintf(`{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "store-%d"}, "spec": {
 			"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": %q, "type": "DirectoryOrCreate"}}}`, i, t.TempDir())
 		s.apply(t, volume)
@@ -91,7 +91,7 @@ func TestGallery_LongStore(t *testing.T) {
 	}
 	change(`{"spec": {"size": 5}}`, 5, "v3.6.8")
 	change(`{"spec": {"size": 3}}`, 3, "v3.6.8")
-	// There is no such version: it costs one member, and the next version begins with that one.
+	// There is no such version. The change costs one member, and the next version begins with that member.
 	s.kubectl(t, "patch", "store/keys", "--type=merge", `--patch={"spec": {"version": "v0"}}`)
 	s.eventually(t, "a member that does not start", s.equals("keys-2 false", "get", "pods", members, "--field-selector=status.phase=Pending",
 		"--output=jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].ready}{end}"))
@@ -104,7 +104,7 @@ func TestGallery_LongStore(t *testing.T) {
 
 func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// running waits until the store has so many members of a version.
+// running waits until the store has this many members of a version.
 func running(t *testing.T, s *shell, size int, version string) {
 	t.Helper()
 	for _, goal := range []string{fmt.Sprintf("members}=%d", size), "version}=" + version, "phase}=Running"} {
@@ -117,7 +117,7 @@ func running(t *testing.T, s *shell, size int, version string) {
 	}
 }
 
-// say asks the first member, in etcd's own API.
+// say sends a request to the first member, in etcd's own API.
 func say(t *testing.T, s *shell, request string, body any) string {
 	t.Helper()
 	address := net.JoinHostPort(s.ask(t, "get", "pod/keys-0", "--output=jsonpath={.status.podIP}"), "2379")
@@ -136,8 +136,8 @@ func say(t *testing.T, s *shell, request string, body any) string {
 	return said.String()
 }
 
-// watchMembers counts, until it is called, the members that have been taken away, and not been ready since: there must never
-// be two. One that is ready late, because the machine is busy, was not taken away.
+// watchMembers counts, until it is called, the members that were removed and have not been ready since. There must never
+// be two. A member that is ready late, because the machine is busy, was not removed.
 func watchMembers(t *testing.T, s *shell) (end func()) {
 	t.Helper()
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -168,8 +168,8 @@ func watchMembers(t *testing.T, s *shell) (end func()) {
 	}
 }
 
-// membersAway are those of a list of a StatefulSet and Pods that are not there, about to go, or have not been ready yet; were
-// has the UIDs of Pods that have been.
+// membersAway returns the members, in a list of a StatefulSet and Pods, that are missing, about to go, or not ready yet;
+// were has the UIDs of Pods that have been ready.
 func membersAway(list string, were map[string]bool) []string {
 	var found struct {
 		Items []struct {

@@ -20,10 +20,10 @@ import (
 	"testing"
 )
 
-// image is what lies in an archive of `make image`.
+// image is the content of an archive of `make image`.
 type image struct {
-	files  map[string]*tar.Header // by path, without a leading slash; those of later layers
-	small  map[string][]byte      // what the test reads
+	files  map[string]*tar.Header // by path, without a leading slash; later layers replace earlier ones
+	small  map[string][]byte      // contents that the test reads
 	config struct {
 		Config struct {
 			User, WorkingDir string
@@ -36,12 +36,12 @@ type image struct {
 	}
 }
 
-// wanted says whether the test reads the file: what it is about, and the first bytes of what Python has compiled.
+// wanted reports whether the test reads the file. Of what Python has compiled it reads the first bytes.
 func wanted(name string) bool {
 	return name == "var/lib/dpkg/status" || name == "version" || name == "doctor" || strings.HasPrefix(name, "usr/share/sbom/") || strings.HasSuffix(name, ".pyc")
 }
 
-// readImage reads an archive in the form of `docker save`: layers that lie one on the other, and a configuration.
+// readImage reads an archive in the format of `docker save`: layers on top of each other, and a configuration.
 func readImage(t *testing.T, archive string) image {
 	t.Helper()
 	found := image{files: map[string]*tar.Header{}, small: map[string][]byte{}}
@@ -123,7 +123,7 @@ func entries(archive io.Reader, visit func(string, *tar.Header, io.Reader) error
 	}
 }
 
-// TestImage looks at the files of the image that operators are built on.
+// TestImage checks the files of the image from which operators are built.
 func TestImage(t *testing.T) {
 	ours := readImage(t, filepath.Join(repository, "bin/image/rolewright-operator.tar"))
 
@@ -175,7 +175,7 @@ func TestImage(t *testing.T) {
 	t.Run("has compiled what Python imports", func(t *testing.T) { compiled(t, ours) })
 }
 
-// otherImages looks at the image with the program alone, and at one with Ansible that has copied it and called it.
+// otherImages checks the image with only the program, and one with Ansible that has copied the program and called it.
 func otherImages(t *testing.T) {
 	alone := readImage(t, filepath.Join(repository, "bin/image/rolewright-binary.tar"))
 	if len(alone.files) != 1 || alone.files["rolewright"] == nil || alone.files["rolewright"].FileInfo().Mode() != 0o755 {
@@ -190,7 +190,7 @@ func otherImages(t *testing.T) {
 	}
 }
 
-// complete compares the list of contents with what Debian's package manager knows.
+// complete compares the list of contents with the list of Debian's package manager.
 func complete(t *testing.T, ours image) {
 	t.Helper()
 	var list struct {
@@ -226,8 +226,8 @@ func complete(t *testing.T, ours image) {
 	}
 }
 
-// compiled checks that Python believes what was compiled: it compares a source's time with the one that it noted. Where
-// they differ, every start of every module compiles again, because nothing can be written.
+// compiled checks that Python accepts the compiled files: it compares the time of a source with the recorded one. If they
+// differ, every start of every module compiles again, because nothing can be written.
 func compiled(t *testing.T, ours image) {
 	t.Helper()
 	sources, stale := 0, 0

@@ -15,8 +15,8 @@ import (
 // elsewhere is a directory of the node that images have at the same path: with the operator's program, and with a role.
 const elsewhere = "/var/tmp/rolewright-e2e"
 
-// TestJobs_InOtherImages makes runs in images that are not the operator's: one with Ansible and a role, an Execution Environment,
-// which an init container brings the program into, and one without Ansible.
+// TestJobs_InOtherImages makes runs in images other than the operator's: one with Ansible and a role, an Execution
+// Environment into which an init container copies the program, and one without Ansible.
 func TestJobs_InOtherImages(t *testing.T) {
 	p := newPotter(t)
 	p.image, p.program = "rolewright/elsewhere:e2e", filepath.Join(elsewhere, "rolewright")

@@ -14,12 +14,12 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// TestJobs_LongFaults makes runs in Pods of an operator's own image, and has the cluster do to them what clusters do.
+// TestJobs_LongFaults makes runs in Pods of an operator's own image, and makes the cluster do to them what clusters do.
 func TestJobs_LongFaults(t *testing.T) {
 	p := newPotter(t)
 	p.image = "docker.io/library/tea-operator:v0.0.1"
 	here := must.Get(filepath.Abs(repository))(t)
-	// The operator is a process of the node: its program is where it is there.
+	// The operator is a process of the node. Its program has the same path there.
 	template := fmt.Sprintf(`{spec: {containers: [{name: run, imagePullPolicy: IfNotPresent, volumeMounts: [{name: here, mountPath: %[1]q, readOnly: true}]}],
      volumes: [{name: here, hostPath: {path: %[1]q}}]}}`, here)
 	var watches strings.Builder
@@ -41,7 +41,7 @@ func TestJobs_LongFaults(t *testing.T) {
 	p.eventually(t, "nothing to be left", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run", "--output=name"))
 }
 
-// after waits for the end of a run that comes after one.
+// after waits for the end of a run that comes after a given one.
 func (p *potter) after(t *testing.T, run, kind, name string) status {
 	t.Helper()
 	return p.ends(t, kind, name, func(s status) bool { return s.LastRun.ID != run })
@@ -75,7 +75,7 @@ func cancelled(t *testing.T, p *potter) {
 	p.over(t, "tea", "oolong", run, "Failed", "Cancelled")
 }
 
-// brewing has a run wait in the middle of the role.
+// brewing makes a run wait in the middle of the role.
 func (p *potter) brewing(t *testing.T, kind, name string, seconds int) (run string) {
 	t.Helper()
 	p.create(t, kind, name, fmt.Sprintf("seconds: %d", seconds))
@@ -83,7 +83,7 @@ func (p *potter) brewing(t *testing.T, kind, name string, seconds int) (run stri
 	return p.status(t, kind, name).ActiveRun.ID
 }
 
-// over wants the run to have ended so, and nothing to be left of it.
+// over checks that the run has ended in this way, and that nothing of it is left.
 func (p *potter) over(t *testing.T, kind, name, run, result, reason string) {
 	t.Helper()
 	if last := p.after(t, "", kind, name).LastRun; last.ID != run || last.Result != result || last.Reason != reason {
@@ -97,7 +97,7 @@ func tooLong(t *testing.T, p *potter) {
 	p.over(t, "stew", "gumbo", p.brewing(t, "Stew", "gumbo", 300), "Failed", "TimedOut")
 }
 
-// unpulled is an operator of which the image is missing.
+// unpulled is an operator whose image is missing.
 func unpulled(t *testing.T, p *potter) {
 	t.Helper()
 	image := p.image
@@ -122,7 +122,7 @@ func overQuota(t *testing.T, p *potter) {
 	}
 }
 
-// drained has a run repeated, on a node that takes Pods again.
+// drained checks that a run is repeated, on a node that accepts Pods again.
 func drained(t *testing.T, p *potter) {
 	t.Helper()
 	run := p.brewing(t, "Tea", "puerh", 60)
@@ -137,8 +137,8 @@ func drained(t *testing.T, p *potter) {
 	}
 }
 
-// frozen has a run end while its kubelet says nothing. The next one of the object has to wait: that the
-// Pod before it has ended, only its kubelet can say.
+// frozen makes a run end while its kubelet reports nothing. The object's next run has to wait, because only the kubelet
+// can say that the previous Pod has ended.
 func frozen(t *testing.T, p *potter) {
 	t.Helper()
 	run := p.brewing(t, "Tea", "sencha", 10)

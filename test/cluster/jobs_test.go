@@ -15,8 +15,9 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestJobs makes runs in Pods of their own, by an operator that is a process of the node: so it can be killed and started
-// again. The Pods have the programs of the machine: their image is the one that every node has, and has nothing.
+// TestJobs makes runs in their own Pods, with an operator that is a process of the node, so that it can be killed and
+// started again. The Pods use the programs of the machine: their image is the pause image, which every node has and which
+// is empty.
 func TestJobs(t *testing.T) {
 	p := newPotter(t)
 	p.install(t)
@@ -33,7 +34,7 @@ type part struct {
 	test func(*testing.T, *potter)
 }
 
-// goThrough starts the operator and does one part after the other, up to the first that fails.
+// goThrough starts the operator and does the parts one after the other, until one fails.
 func (p *potter) goThrough(t *testing.T, parts []part) {
 	t.Helper()
 	p.start(t)
@@ -52,9 +53,9 @@ type potter struct {
 
 	root     string
 	operator *exec.Cmd
-	// image is the one that the operator takes for its own, with its program at the same path.
+	// image is the image that the operator takes for its own, and program is its program, at the same path.
 	image, program string
-	// flags are more of them.
+	// flags are further flags.
 	flags []string
 }
 
@@ -64,7 +65,7 @@ func newPotter(t *testing.T, flags ...string) *potter {
 	return &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1", program: program, flags: flags}
 }
 
-// podTemplate has the programs of the machine.
+// podTemplate uses the programs of the machine.
 const podTemplate = `{spec: {securityContext: {runAsUser: 0}, %s containers: [{name: run, imagePullPolicy: IfNotPresent, %s volumeMounts: [
   {name: tmp, mountPath: /tmp}, {name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true},
   {name: bin, mountPath: /bin, readOnly: true}, {name: etc, mountPath: /etc, readOnly: true}, {name: here, mountPath: %[3]q, readOnly: true}, {name: work, mountPath: %[4]q}]}],
@@ -95,7 +96,7 @@ func roleOf(here, name string) string {
 	return "role: " + filepath.Join(here, "test/cluster/testdata/jobs/roles", name)
 }
 
-// define has the API server know a kind.
+// define installs a kind in the API server.
 func (p *potter) define(t *testing.T, kind string) {
 	t.Helper()
 	plural := strings.ToLower(kind) + "s"
@@ -130,14 +131,14 @@ func (p *potter) stop(t *testing.T, signal syscall.Signal) {
 	_ = p.operator.Wait()
 }
 
-// create makes an object with a spec.
+// create creates an object with a spec.
 func (p *potter) create(t *testing.T, kind, name, spec string) {
 	t.Helper()
 	p.write(t, name+".yaml", fmt.Sprintf("{apiVersion: jobs.example.com/v1, kind: %s, metadata: {name: %s, namespace: default}, spec: {%s}}", kind, name, spec))
 	p.ask(t, "apply", "--filename="+name+".yaml")
 }
 
-// status is what the operator says of an object's runs.
+// status is what the operator reports about an object's runs.
 type status struct {
 	ActiveRun struct{ ID, Waiting string }
 	NextRetry string
@@ -174,7 +175,7 @@ func (p *potter) cup(want, name string) func() error {
 	return p.equals(want, "get", "configmap", name, "--output=jsonpath={.data.state}")
 }
 
-// open lets a run go on that waits at its gate.
+// open lets a run continue that waits at its gate.
 func (p *potter) open(t *testing.T, run string) {
 	t.Helper()
 	p.eventually(t, "the gate of run "+run, func() error {
@@ -241,7 +242,7 @@ func waits(t *testing.T, p *potter) {
 	}
 }
 
-// commanded has the operator killed in the middle of a command, which has reported before and reports after that.
+// commanded kills the operator in the middle of a command, which has reported before and reports afterwards.
 func commanded(t *testing.T, p *potter) {
 	t.Helper()
 	p.ask(t, "create", "secret", "generic", "sugar", "--from-literal=lumps=three-lumps")
@@ -285,7 +286,7 @@ func evicted(t *testing.T, p *potter) {
 	if s := p.ends(t, "tea", "puerh", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Interrupted" || s.LastRun.Reason != "Disrupted" || s.NextRetry == "" {
 		t.Errorf("the run is %+v, repeated at %q; want an interruption of %s", s.LastRun, s.NextRetry, run)
 	}
-	p.ask(t, "annotate", "tea", "puerh", "rolewright.dev/reconcile-at=now") // the backoff is long here
+	p.ask(t, "annotate", "tea", "puerh", "rolewright.dev/reconcile-at=now") // the back-off is long by now
 	next := ""
 	p.eventually(t, "the run after it", func() error {
 		if next = p.status(t, "tea", "puerh").ActiveRun.ID; next == "" || next == run {
@@ -307,7 +308,7 @@ func (p *potter) waiting(t *testing.T, kind, name, want string) {
 	p.ask(t, "delete", kind, name)
 }
 
-// waits wants the status to say what a run waits for.
+// waits waits until the status says what a run waits for.
 func (p *potter) waits(t *testing.T, kind, name, want string) {
 	t.Helper()
 	p.eventually(t, "what the run waits for", func() error {
@@ -323,7 +324,7 @@ func unschedulable(t *testing.T, p *potter) {
 	p.waiting(t, "Lost", "chai", "Unschedulable: ")
 }
 
-// The program is in the image that the operator names, so the init container brings nothing here, and fails.
+// The operator's program is not in the image of this kind, so the init container copies nothing, and fails.
 func imageless(t *testing.T, p *potter) {
 	t.Helper()
 	p.create(t, "Bare", "kombucha", "")
@@ -332,7 +333,7 @@ func imageless(t *testing.T, p *potter) {
 	}
 }
 
-// Once that may be anything; twice it is the run.
+// The first time the cause may be anything; the second time it is the run.
 func glutton(t *testing.T, p *potter) {
 	t.Helper()
 	p.create(t, "Glutton", "buffet", "")

@@ -18,19 +18,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// repository is the top of the repository, seen from where the tests of this package run.
+// repository is the top directory of the repository, relative to the directory in which the tests of this package run.
 const repository = "../.."
 
-// patience is how long anything may take that a person would wait for: a Pod's start, a run, a fail-over.
+// patience is the time limit for everything that a person would wait for: the start of a Pod, a run, a fail-over.
 const patience = 10 * time.Minute
 
-// shell is a terminal in a directory, whose commands and answers are written down.
+// shell is a terminal in a directory. Its commands and answers are recorded.
 type shell struct {
 	dir        string
 	transcript bytes.Buffer
 }
 
-// heading begins a part of the transcript.
+// heading begins a section of the transcript.
 func (s *shell) heading(title, text string) {
 	fmt.Fprintf(&s.transcript, "\n## %s\n\n", title)
 	if text != "" {
@@ -38,7 +38,7 @@ func (s *shell) heading(title, text string) {
 	}
 }
 
-// kubectl runs a command for the transcript and returns what it printed. It fails the test where the command fails.
+// kubectl runs a command for the transcript and returns what it printed. If the command fails, the test fails.
 func (s *shell) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.run(args...)
@@ -49,12 +49,12 @@ func (s *shell) kubectl(t *testing.T, args ...string) string {
 	return strings.TrimRight(out, "\n")
 }
 
-// did writes down what was done without kubectl, and says nothing.
+// did records what was done without kubectl, and prints nothing.
 func (s *shell) did(command string) {
 	fmt.Fprintf(&s.transcript, "```text\n$ %s\n```\n\n", command)
 }
 
-// ask is kubectl for what the test wants to know and no reader does.
+// ask is kubectl for what the test needs but no reader does.
 func (s *shell) ask(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.run(args...)
@@ -64,7 +64,7 @@ func (s *shell) ask(t *testing.T, args ...string) string {
 	return strings.TrimRight(out, "\n")
 }
 
-// refused runs a command that has to fail, and returns what it printed.
+// refused runs a command that must fail, and returns what it printed.
 func (s *shell) refused(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.run(args...)
@@ -85,7 +85,7 @@ func (s *shell) apply(t *testing.T, object string) {
 	}
 }
 
-// run runs a command. One that can be repeated is, where the API server does not answer it.
+// run runs a command. It repeats a command that can be repeated if the API server does not answer.
 func (s *shell) run(args ...string) (string, error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
 		cmd := exec.Command(tool("kubectl"), args...)
@@ -100,11 +100,11 @@ func (s *shell) run(args ...string) (string, error) {
 // repeatable are the commands that may be run twice.
 var repeatable = []string{"get", "wait", "rollout", "apply"}
 
-// unanswered matches what kubectl says where the API server, or its storage, was too slow.
+// unanswered matches what kubectl prints if the API server, or its storage, was too slow.
 var unanswered = regexp.MustCompile(`Unable to connect to the server|The connection to the server .* was refused|handshake timeout|i/o timeout|connection reset|connection lost|` +
 	`EOF|etcdserver: |Error from server \((Timeout|ServerTimeout|TooManyRequests|InternalError|ServiceUnavailable)\)`)
 
-// eventually asks until the answer is the one that is wanted.
+// eventually asks until the answer is as wanted.
 func (s *shell) eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -121,7 +121,7 @@ func (s *shell) eventually(t *testing.T, what string, ask func() error) {
 	}
 }
 
-// equals is an answer for eventually: kubectl prints want.
+// equals returns a condition for eventually: kubectl prints want.
 func (s *shell) equals(want string, args ...string) func() error {
 	return func() error {
 		out, err := s.run(args...)
@@ -135,7 +135,7 @@ func (s *shell) equals(want string, args ...string) func() error {
 	}
 }
 
-// tool is a program that make has built, or that of the path.
+// tool returns the path of a program that make has built, or else of the one in PATH.
 func tool(name string) string {
 	path, err := filepath.Abs(filepath.Join(repository, "bin/tools", name))
 	if err != nil {
@@ -147,7 +147,7 @@ func tool(name string) string {
 	return path
 }
 
-// quote shows a command as a person would type it.
+// quote returns a command as a person would type it.
 func quote(args []string) string {
 	shown := make([]string, len(args))
 	for i, arg := range args {
@@ -159,7 +159,7 @@ func quote(args []string) string {
 	return strings.Join(shown, " ")
 }
 
-// ended is text that ends with a line break, if there is any.
+// ended returns text with a line break at the end, unless it is empty.
 func ended(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text
@@ -170,7 +170,8 @@ func ended(text string) string {
 // page is the transcript that people read.
 const page = "docs/in-a-cluster.md"
 
-// publish writes the transcript where -transcript says. Without it, the page has to be one of these commands.
+// publish writes the transcript to the file that -transcript names. Without the flag, the page must have the same
+// commands.
 func (s *shell) publish(t *testing.T) {
 	t.Helper()
 	if path := flag.Lookup("transcript").Value.String(); path != "" {
@@ -189,10 +190,10 @@ func (s *shell) publish(t *testing.T) {
 	}
 }
 
-// ofOneRun is what is in a command by chance: names of Pods, and the numbers of processes.
+// ofOneRun matches what differs between runs of the test: names of Pods, and process IDs.
 var ofOneRun = regexp.MustCompile(`(controller-manager)-[a-z0-9]+-[a-z0-9]{5}|[0-9]+`)
 
-// outline is what a transcript says beside the answers: its headings and commands.
+// outline returns a transcript without the answers: its headings and commands.
 func outline(transcript string) []string {
 	var lines []string
 	for line := range strings.Lines(transcript) {

@@ -26,15 +26,15 @@ var outcomes = map[string]bool{
 	"fail": false, "undefined": false, "unreachable": false, "item": false,
 }
 
-// TestMigration takes a project of ansible-operator's users, in the layout of its scaffold, as it is: its image is built of
-// its own Dockerfile with another FROM line, and its own manifests install it. Its verdicts in the Pod, with the newer
-// line of Ansible, are those of the program outside.
+// TestMigration uses an unchanged project of ansible-operator, in the layout of its scaffold: its image is built from its
+// own Dockerfile with another FROM line, and its own manifests install it. The verdicts in the Pod, with the newer line
+// of Ansible, are the same as those of the program outside.
 func TestMigration(t *testing.T) {
 	s := &shell{dir: t.TempDir()}
 	if err := os.CopyFS(s.dir, os.DirFS("testdata/tea-operator")); err != nil {
 		t.Fatalf("copy the project: %v", err)
 	}
-	// What `make deploy IMG=tea-operator:v0.0.1` does.
+	// This is what `make deploy IMG=tea-operator:v0.0.1` does.
 	manager := filepath.Join(s.dir, "config/manager/kustomization.yaml")
 	text, err := os.ReadFile(manager)
 	if err == nil {
@@ -110,8 +110,8 @@ func brew(t *testing.T, s *shell) {
 	s.eventually(t, "the recipe to go", s.equals("", recipe...))
 }
 
-// harden gives the Pod what stricter clusters do: an unknown user, and a root that cannot be written. What the
-// image's build has installed, collections as well, has to be found all the same.
+// harden restricts the Pod as stricter clusters do: an unknown user, and a read-only root file system. What the build of
+// the image has installed, including collections, must still be found.
 func harden(t *testing.T, s *shell) {
 	t.Helper()
 	const deployment = "deployment/tea-operator-controller-manager"
@@ -120,11 +120,11 @@ func harden(t *testing.T, s *shell) {
 		"containers": [{"name": "manager", "securityContext": {"readOnlyRootFilesystem": true}, "volumeMounts": [{"name": "work", "mountPath": "/tmp"}]}],
 		"volumes": [{"name": "work", "emptyDir": {}}]}}}}`)
 	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=600s", deployment)
-	// Until the old Pod has gone it may be what is asked.
+	// Until the old Pod is gone, it may be the one that answers.
 	s.eventually(t, "one Pod", s.equals("1", "get", deployment, "--namespace="+teaSystem, "--output=jsonpath={.status.replicas}"))
 }
 
-// pot is what a verdict says that does not depend on when and where it was made.
+// pot is the part of a verdict that does not depend on when and where it was made.
 type pot struct {
 	Types, Message, Result, Reason string
 	Counts                         map[string]int
@@ -207,7 +207,7 @@ func judged(t *testing.T, s *shell, namespace, name string) pot {
 		}
 		var types []string
 		for _, c := range status.Conditions {
-			// Whether it is being repeated at this moment is a matter of time.
+			// Whether it is being repeated at this moment depends on timing.
 			if c.Type == "Successful" || c.Type == "Failure" {
 				types = append(types, c.Type+"="+c.Status)
 			}

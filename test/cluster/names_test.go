@@ -34,7 +34,7 @@ func answerNames(t *testing.T, s *shell, service string) {
 				names, asked = endpoints(s, service), time.Now()
 			}
 			if answer, err := answered(question[:n], names); err == nil {
-				_, _ = conn.WriteTo(answer, from) // who gets none asks again
+				_, _ = conn.WriteTo(answer, from) // a client without an answer asks again
 			}
 		}
 	}()
@@ -44,7 +44,7 @@ func answerNames(t *testing.T, s *shell, service string) {
 	})
 }
 
-// endpoints are the addresses of a Service's Pods by name.
+// endpoints returns the addresses of a Service's Pods by name.
 func endpoints(s *shell, service string) map[string]netip.Addr {
 	out, _ := s.run("get", "endpointslices", "--selector=kubernetes.io/service-name="+service,
 		`--output=jsonpath={range .items[*].endpoints[?(@.conditions.ready==true)]}{.hostname} {.addresses[0]}{"\n"}{end}`)
@@ -58,7 +58,7 @@ func endpoints(s *shell, service string) map[string]netip.Addr {
 	return names
 }
 
-// answered is the answer to a question.
+// answered returns the answer to a question.
 func answered(question []byte, names map[string]netip.Addr) ([]byte, error) {
 	var message dnsmessage.Message
 	if err := message.Unpack(question); err != nil || len(message.Questions) != 1 {

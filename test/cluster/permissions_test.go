@@ -14,21 +14,21 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// granted are the roles of the operator and where they lie; the other roles of config/rbac are for people.
+// granted are the roles of the operator, with their files. The other roles in config/rbac are for people.
 var granted = []string{
 	"clusterrole/memcached-operator-manager-role",
 	"clusterrole/memcached-operator-metrics-auth-role",
 	"role/memcached-operator-leader-election-role --namespace=" + system,
 }
 
-// unused is what the life above has no use for, and why it is granted nevertheless.
+// unused are permissions that the tests above do not use, and why they are granted nevertheless.
 var unused = map[string]string{
 	"cache.example.com/memcacheds list": "where the API server does not stream a list as the beginning of a watch, as older ones do not",
 	"events.k8s.io/events create":       "for runs that fail",
 	"events.k8s.io/events patch":        "for runs that fail",
 }
 
-// permissions compares what the operator was granted with what it and its runs have asked for since the beginning.
+// permissions compares what the operator was granted with what it and its runs have requested since the beginning.
 func permissions(t *testing.T, s *shell) {
 	t.Helper()
 	used := map[string]bool{}

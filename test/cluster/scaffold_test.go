@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// deploy installs the operator of a project that `make e2e` has made below bin/image, and built the image of, with the
-// project's own Makefile.
+// deploy installs the operator of a project with the project's own Makefile. `make e2e` has created the project below
+// bin/image, and built its image.
 func deploy(t *testing.T, project, operator, image string) *shell {
 	t.Helper()
 	bin := must.Get(filepath.Abs(filepath.Join(repository, "bin")))(t)
