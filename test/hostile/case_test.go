@@ -18,11 +18,11 @@ import (
 
 // hostile is one custom resource of the corpus.
 type hostile struct {
-	// row is that of the fault table which the case stands for.
+	// row is the row of the fault table that the case belongs to.
 	row, name string
-	// object is JSON with spec, status, labels, annotations and metadata, each
-	// a map; what a custom resource has besides is added. BAIT stands for a
-	// path that no one has a reason to touch: a program that tells when it runs.
+	// object is JSON with spec, status, labels, annotations and metadata, each a map; the other fields of a custom
+	// resource are added. BAIT stands for the path of a program that nothing has a reason to touch, and that reports when
+	// it is executed.
 	object string
 	// reserved says that no key of the spec may become a variable.
 	reserved bool
@@ -51,8 +51,7 @@ func (c hostile) decode(t *testing.T) map[string]any {
 	return u.Object["parts"].(map[string]any)
 }
 
-// batch is what one run gets: an object of one case, or one in which many meet
-// that do not come into each other's way.
+// batch is the input of one run: an object of one case, or one that combines many cases that do not affect each other.
 type batch struct {
 	name  string
 	cases []string
@@ -82,8 +81,7 @@ func (b *batch) options() extravars.Options {
 	return extravars.Options{Group: group, Kind: kind, SnakeCase: b.snake, MarkUnsafe: true}
 }
 
-// takes reports whether no key of further parts meets one of the batch, and adds
-// them if so.
+// takes adds further parts if none of their keys is in the batch already, and reports whether it has.
 func (b *batch) takes(more map[string]any) bool {
 	spec, _ := more["spec"].(map[string]any)
 	for key := range spec {
@@ -127,11 +125,11 @@ func newBatch(name string, snake bool) *batch {
 	return b
 }
 
-// maxBatch bounds the cases of one run, so that what failed can be found.
+// maxBatch limits the cases of one run, so that the failed one can be found.
 const maxBatch = 200
 
-// batches puts cases into as few objects as they fit, those that force YAML
-// apart from the others, and each alone if every is set.
+// batches puts cases into as few objects as possible: those that force YAML in separate objects, and each in its own
+// object if every is set.
 func batches(t *testing.T, cases []hostile, snake, every bool) []*batch {
 	t.Helper()
 	var all []*batch
@@ -166,8 +164,8 @@ func batches(t *testing.T, cases []hostile, snake, every bool) []*batch {
 	return all
 }
 
-// clean is data as a role gets it: without control characters but tab, newline
-// and carriage return, and nothing else changed.
+// clean returns data as a role gets it: without control characters except tab, newline and carriage return, and otherwise
+// unchanged.
 func clean(value any) any { return tree.Map(value, cleanText, tree.Texts(cleanText)) }
 
 func cleanText(s string) string {
@@ -179,11 +177,11 @@ func cleanText(s string) string {
 	}, s)
 }
 
-// renamed is data with its keys as the watch converts them.
+// renamed returns data with its keys converted as for the watch.
 func (b *batch) renamed(value any) any { return tree.Map(value, b.variable, nil) }
 
-// exact makes values comparable: numbers by the number that they are, and by
-// whether they are whole, where that makes a difference to Python.
+// exact makes values comparable: numbers by their value, and by whether they are integers if that makes a difference in
+// Python.
 func exact(value any) any {
 	return tree.Map(value, nil, func(leaf any) any {
 		switch v := leaf.(type) {
@@ -212,7 +210,7 @@ func exactFloat(f float64) string {
 	return "number " + new(big.Rat).SetFloat64(f).String()
 }
 
-// lay puts baits where the object leads to.
+// lay puts baits at the paths that the object contains.
 func (b *batch) lay(s *sandbox) {
 	bait := s.bait()
 	for _, part := range parts() {
@@ -225,7 +223,7 @@ func baited(value any, bait string) any {
 	return tree.Map(value, text, tree.Texts(text))
 }
 
-// variables are the keys of the spec that become variables.
+// variables returns the keys of the spec that become variables.
 func (b *batch) variables(object map[string]any) []string {
 	vars, _ := extravars.Vars(object, b.options())
 	var names []string
@@ -238,8 +236,8 @@ func (b *batch) variables(object map[string]any) []string {
 	return names
 }
 
-// huge reports whether the object is too large to be used a dozen times, or so
-// deep that Ansible 2.19 cannot make a text of it in a variable of a variable.
+// huge reports whether the object is too large to be used a dozen times, or so deep that Ansible 2.19 cannot convert it
+// to text in a variable of a variable.
 func (b *batch) huge() bool {
 	return len(fmt.Sprint(b.parts)) > 100_000 || asMap(b.parts["spec"])["deep"] != nil
 }

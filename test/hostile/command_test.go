@@ -20,11 +20,11 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestCorpus_ObjectsAreDataForCommands has commands run for all cases of the corpus: the
-// object arrives as it is, in files alone, and whatever a command repeats of it stays text.
+// TestCorpus_ObjectsAreDataForCommands runs commands for all cases of the corpus. The object arrives unchanged and only
+// in files, and whatever a command repeats of it stays text.
 func TestCorpus_ObjectsAreDataForCommands(t *testing.T) {
 	if forked() {
-		return // commands are not
+		return // commands are not forked
 	}
 	for i, b := range batches(t, corpus(t), true, everyCase()) {
 		for _, fail := range []bool{true, false} {
@@ -39,7 +39,7 @@ func TestCorpus_ObjectsAreDataForCommands(t *testing.T) {
 	}
 }
 
-// handler is a command, which is run for objects of the corpus.
+// handler is a command that runs for objects of the corpus.
 func handler(t *testing.T, fail bool) *watches.Command {
 	t.Helper()
 	c := &watches.Command{Path: absolute(t, "testdata/handler.py"), Dir: absolute(t, "testdata")}
@@ -85,7 +85,7 @@ func probeCommand(t *testing.T, s *sandbox, b *batch, fail bool) {
 	arrived := s.arrived()
 	for _, way := range []string{"object", "file"} {
 		if want, got := text(t, object), text(t, arrived[way]); want != got {
-			at := 0 // where they part
+			at := 0 // where the two differ
 			for at < min(len(want), len(got)) && want[at] == got[at] {
 				at++
 			}
@@ -95,7 +95,7 @@ func probeCommand(t *testing.T, s *sandbox, b *batch, fail bool) {
 	}
 }
 
-// identity is what the environment may say of an object.
+// identity returns what the environment may contain of an object.
 func identity(object map[string]any) map[string]any {
 	is := map[string]any{}
 	for _, key := range []string{"name", "namespace", "uid", "generation"} {
@@ -104,7 +104,7 @@ func identity(object map[string]any) map[string]any {
 	return is
 }
 
-// previewed is what a run of the command gets, without what depends on the time.
+// previewed returns what a run of the command gets, without what depends on the time.
 func previewed(t *testing.T, c *watches.Command, object map[string]any) controller.Preview {
 	t.Helper()
 	w := watches.Watch{GVK: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, Content: watches.Content{Command: c}}

@@ -13,32 +13,31 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// stream is what a run left behind, by whatever wrote it: a script in the place
-// of ansible-runner, which itself would not write most of this.
+// stream is what a run left behind. A script writes it instead of ansible-runner, which would not write most of this.
 type stream struct {
-	// row is that of the fault table.
+	// row is the row of the fault table.
 	row, name string
-	// events are the files of job_events.
+	// events are the files in job_events.
 	events map[string]string
 	// files are further files of the artifacts.
 	files  map[string]string
 	status string
 	rc     int
 	want   runner.Reason
-	// bad, gaps and foreign are what the summary counts besides.
+	// bad, gaps and foreign are other counts of the summary.
 	bad, gaps, foreign int
 }
 
 const zero = `"changed": {}, "dark": {}, "ignored": {}, "rescued": {}, "skipped": {}`
 
-// event is an event of the run, numbered.
+// event returns an event of the run, with a number.
 func event(counter int, kind, data string) string {
 	return fmt.Sprintf(`{"uuid": "u%d", "counter": %d, "event": %q, "created": "2026-01-02T03:04:05.6", "event_data": {"playbook_uuid": "p"%s}}`, counter, counter, kind, data)
 }
 
 func startEvent() string { return event(1, "playbook_on_start", "") }
 
-// statsEvent is the account of a run with so many failures.
+// statsEvent returns the stats of a run with this many failures.
 func statsEvent(counter, failures int) string {
 	return event(counter, "playbook_on_stats", fmt.Sprintf(`, "ok": {"h": 1}, "processed": {"h": 1}, "failures": {"h": %d}, %s`, failures, zero))
 }
@@ -47,7 +46,7 @@ func failedEvent(counter int, msg string) string {
 	return event(counter, "runner_on_failed", `, "host": "h", "task": "t", "task_uuid": "t", "task_action": "fail", "res": {"msg": `+msg+`}`)
 }
 
-// okWith is a run that went well, with a file among its events.
+// okWith returns a successful run with an additional file among its events.
 func okWith(name, text string) map[string]string {
 	return map[string]string{"1-u1.json": startEvent(), name: text, "3-u3.json": statsEvent(3, 0)}
 }
@@ -117,7 +116,7 @@ func (s stream) leave(t *testing.T) runner.Result {
 	}
 	write(t, filepath.Join(left, "status"), s.status, 0o600)
 	path := filepath.Join(root, "ansible-runner")
-	// Whole or not at all, as ansible-runner writes each event.
+	// Each event is written completely or not at all, as by ansible-runner.
 	write(t, path, fmt.Sprintf("#!/bin/sh\nmv %s %s/%s/artifacts/%s\nexit %d\n", left, root, id, id, s.rc), 0o700)
 	r := runner.New(runner.Options{Path: path})
 	defer r.Close()
@@ -125,8 +124,7 @@ func (s stream) leave(t *testing.T) runner.Result {
 	return result
 }
 
-// TestStreams_NeverMakeAFalseVerdict: what cannot be read is counted, and the
-// verdict rests on the rest.
+// TestStreams_NeverMakeAFalseVerdict: events that cannot be read are counted, and the verdict depends on the rest.
 func TestStreams_NeverMakeAFalseVerdict(t *testing.T) {
 	for _, s := range streams() {
 		t.Run(s.row+" "+s.name, func(t *testing.T) {

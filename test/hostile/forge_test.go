@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// token is data as ansible-runner's callback announces it in the output.
+// token returns data as ansible-runner's callback encodes it in the output.
 func token(data any) string {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -31,7 +31,7 @@ func token(data any) string {
 
 type fields = map[string]any
 
-// forgedStats is the end of a run that went well on a host.
+// forgedStats returns the end of a successful run on a host.
 func forgedStats(host string) fields {
 	one, none := fields{host: 1}, fields{}
 	return fields{"uuid": "f-stats", "event": "playbook_on_stats", "counter": 5, "event_data": fields{
@@ -47,11 +47,11 @@ func forged(event string, data fields) fields {
 // forgery is data that pretends to be an event.
 type forgery struct {
 	name, text string
-	// deadly is one that ansible-runner does not survive.
+	// deadly says that ansible-runner does not survive it.
 	deadly bool
 }
 
-// forgeries are F.9 and F.10. What they claim is the opposite of what happens.
+// forgeries are F.9 and F.10. They claim the opposite of what happens.
 func forgeries() []forgery {
 	without := forgedStats("localhost")
 	delete(without["event_data"].(fields), "playbook_uuid")
@@ -99,14 +99,14 @@ func forgeries() []forgery {
 type play struct {
 	// fail says how it ends.
 	fail bool
-	// fromObject says that the text is the object's; else the playbook reads it
-	// from a file that another client has written.
+	// fromObject says that the text comes from the object; otherwise the playbook reads it from a file that another
+	// client has written.
 	fromObject bool
-	// pastDisplay says that a plugin of the author's prints it.
+	// pastDisplay says that one of the author's plugins prints it.
 	pastDisplay bool
 }
 
-// forge runs forge.yml, which prints a text wherever it can.
+// forge runs forge.yml, which prints a text in every possible way.
 func (p play) forge(t *testing.T, text string) (*sandbox, runner.Result) {
 	t.Helper()
 	s := newSandbox(t)
@@ -134,7 +134,7 @@ func (p play) forge(t *testing.T, text string) (*sandbox, runner.Result) {
 	return s, result
 }
 
-// layVictims puts files of others where forged UUIDs lead to.
+// layVictims creates other runs' files at the paths to which forged UUIDs lead.
 func (s *sandbox) layVictims() []string {
 	s.t.Helper()
 	bystander := filepath.Join(s.root, "runs", "bystander")
@@ -148,7 +148,7 @@ func (s *sandbox) layVictims() []string {
 	return victims
 }
 
-// checkHonest checks that the run ended as the playbook says, and no other way.
+// checkHonest checks that the run ended as the playbook says.
 func (p play) checkHonest(t *testing.T, result runner.Result) {
 	t.Helper()
 	v := result.Verdict()
@@ -161,8 +161,8 @@ func (p play) checkHonest(t *testing.T, result runner.Result) {
 	}
 }
 
-// together joins forgeries to one text where they cannot come into each
-// other's way: where each gets a run of its own, they come by their names.
+// together returns the forgeries by name if each gets its own run. Otherwise it joins those into one text that do not
+// affect each other.
 func together(all []forgery) map[string]string {
 	texts := map[string]string{}
 	for _, f := range all {
@@ -175,9 +175,9 @@ func together(all []forgery) map[string]string {
 	return texts
 }
 
-// TestForgeries_ReachNoChannel: whatever wrote them, and wherever the playbook
-// displays them, they are text. ansible-runner reads, merges and removes the
-// file that an event's UUID names, and dies of an event that is not an object.
+// TestForgeries_ReachNoChannel: whatever wrote them, and wherever the playbook displays them, they are text.
+// ansible-runner would read, merge and remove the file that an event's UUID names, and an event that is not an object
+// would end it.
 func TestForgeries_ReachNoChannel(t *testing.T) {
 	for name, text := range together(forgeries()) {
 		for _, p := range []play{{fail: true}, {fail: false}, {fail: true, fromObject: true}, {fail: false, fromObject: true}} {
@@ -193,8 +193,8 @@ func TestForgeries_ReachNoChannel(t *testing.T) {
 	}
 }
 
-// TestForgeries_AreNotBelieved is the second line: what gets past the display
-// reaches ansible-runner, and is refused there.
+// TestForgeries_AreNotBelieved tests the second defence: what gets past the display reaches ansible-runner, and is
+// refused there.
 func TestForgeries_AreNotBelieved(t *testing.T) {
 	harmless := slices.DeleteFunc(forgeries(), func(f forgery) bool { return f.deadly || strings.HasPrefix(f.name, "UUID leads to") })
 	for name, text := range together(harmless) {
@@ -211,8 +211,7 @@ func TestForgeries_AreNotBelieved(t *testing.T) {
 	}
 }
 
-// TestForgeries_ARunThatDiesOfOneFailsAlone: no verdict is taken from what was
-// written until then.
+// TestForgeries_ARunThatDiesOfOneFailsAlone: nothing that was written before counts for the verdict.
 func TestForgeries_ARunThatDiesOfOneFailsAlone(t *testing.T) {
 	for _, f := range forgeries() {
 		if !f.deadly || !everyCase() && f.name != "token is a list" {

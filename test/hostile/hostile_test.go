@@ -15,11 +15,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// everyCase reports whether each case gets a run of its own, as `make hostile`
-// has it; else many share one.
+// everyCase reports whether each case gets its own run, as for `make hostile`; otherwise many cases share one.
 func everyCase() bool { return os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" }
 
-// corpus is all of it that a run is made for.
+// corpus returns all cases for which runs are made.
 func corpus(t *testing.T) []hostile {
 	t.Helper()
 	all := slices.Concat(reservedNames(), templates(), markers(t), texts(), numbers(), places())
@@ -42,8 +41,8 @@ func TestCorpus_ObjectsAreData(t *testing.T) {
 	}
 }
 
-// TestReserved_AreNoVariables checks what the runs cannot: that no name of the
-// corpus is a variable, each in an object of its own, and that the user is told.
+// TestReserved_AreNoVariables checks what the runs cannot: that none of these names becomes a variable, each in its own
+// object, and that the user is told.
 func TestReserved_AreNoVariables(t *testing.T) {
 	own := []string{extravars.OperatorMeta, objectVariable, objectVariable + "_spec"}
 	converted := newBatch("", true).variable
@@ -73,8 +72,7 @@ func TestReserved_AreNoVariables(t *testing.T) {
 	}
 }
 
-// TestRefused_BeforeAnythingRuns is H.5: what cannot arrive unchanged is
-// refused, by the API server's decoder or by the operator.
+// TestRefused_BeforeAnythingRuns is H.5: the API server's decoder or the operator refuses what cannot arrive unchanged.
 func TestRefused_BeforeAnythingRuns(t *testing.T) {
 	for _, text := range []string{`1e400`, `-1e400`, `NaN`, `Infinity`, `01`, `0x1F`, `.5`, `"\x00"`, `'x'`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)} {
 		var u unstructured.Unstructured
@@ -93,7 +91,7 @@ func TestRefused_BeforeAnythingRuns(t *testing.T) {
 	}
 }
 
-// probe makes the run of a batch and checks what came of it.
+// probe makes the run of a batch and checks the result.
 func probe(t *testing.T, s *sandbox, b *batch, fail bool) {
 	t.Helper()
 	t.Log(strings.Join(b.cases, "\n"))
@@ -122,7 +120,7 @@ func probe(t *testing.T, s *sandbox, b *batch, fail bool) {
 	b.checkArrived(t, s, object, names)
 }
 
-// marked are the names for query('vars'), which are data themselves.
+// marked returns the names for query('vars'). Names are data, too.
 func marked(names []string) []any {
 	out := make([]any, len(names))
 	for i, name := range names {
@@ -131,7 +129,7 @@ func marked(names []string) []any {
 	return out
 }
 
-// checkArrived compares what the role got with what the object holds.
+// checkArrived compares what the role got with what the object contains.
 func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, names []string) {
 	t.Helper()
 	arrived := s.arrived()
@@ -141,7 +139,7 @@ func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, na
 		if w == g {
 			return
 		}
-		// Where they part: a diff of something deep takes for ever.
+		// Print where they differ: a diff of something deep takes very long.
 		at := 0
 		for at < min(len(w), len(g)) && w[at] == g[at] {
 			at++
@@ -160,7 +158,7 @@ func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, na
 	}
 }
 
-// text is a value as JSON, the same for the same value.
+// text returns a value as JSON; equal values give equal text.
 func text(t *testing.T, value any) string {
 	t.Helper()
 	out := must.Get(json.Marshal(exact(value)))(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/runs"
 )
 
-// allTexts are the texts of the corpus, values and keys, and those that would be elements of a page.
+// allTexts returns the texts of the corpus, values and keys, and texts that would be HTML elements in a page.
 func allTexts(t *testing.T) []string {
 	t.Helper()
 	all := map[string]bool{}
@@ -46,7 +46,7 @@ func allTexts(t *testing.T) []string {
 		}
 	}
 	for _, c := range corpus(t) {
-		if c.name != "10 000 keys" { // which are all alike
+		if c.name != "10 000 keys" { // they are all alike
 			add(c.decode(t))
 		}
 	}
@@ -56,7 +56,7 @@ func allTexts(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// shownRuns are a run for each text, and two that have all of them as tasks, writes, warnings and versions.
+// shownRuns returns a run for each text, and two that have all texts as tasks, writes, warnings and versions.
 func shownRuns(texts []string) (each []history.Run, plain, loaded history.Run) {
 	now := time.Now()
 	for i, text := range texts {
@@ -74,7 +74,7 @@ func shownRuns(texts []string) (each []history.Run, plain, loaded history.Run) {
 	return each, plain, loaded
 }
 
-// cluster is an API server that has an object with a ConfigMap for each text.
+// cluster is an API server with an object that owns a ConfigMap for each text.
 func cluster(t *testing.T, texts []string) *httptest.Server {
 	t.Helper()
 	const version = group + "/v1"
@@ -115,7 +115,7 @@ func cluster(t *testing.T, texts []string) *httptest.Server {
 		"/apis/" + version + "/namespaces/default/probes/all": root,
 		"/api/v1/configmaps": map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "items": owned},
 	}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // to another, clients send no token
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // clients send no token without TLS
 		answer, there := answers[r.URL.Path]
 		w.Header().Set("Content-Type", "application/json")
 		if !there {
@@ -128,7 +128,7 @@ func cluster(t *testing.T, texts []string) *httptest.Server {
 	return server
 }
 
-// TestCorpus_OnTheTerminal has the commands show all texts: none controls the terminal.
+// TestCorpus_OnTheTerminal makes the commands show all texts: none of them controls the terminal.
 func TestCorpus_OnTheTerminal(t *testing.T) {
 	t.Parallel()
 	dir, texts := t.TempDir(), allTexts(t)
@@ -142,7 +142,7 @@ func TestCorpus_OnTheTerminal(t *testing.T) {
 		`", "insecure-skip-tls-verify": true}}], "users": [{"name": "u", "user": {"token": "t"}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}`, 0o600)
 	server := "--server=" + runs.New(t, append(each, plain, loaded)...).URL()
 	operators := func(args ...string) []string { return append(args, "-A", server) }
-	mark := each[slices.Index(texts, runs.Hostile()[0])] // it must be there: else nothing was shown
+	mark := each[slices.Index(texts, runs.Hostile()[0])] // it must be in the output; otherwise nothing was shown
 	for _, tt := range []struct {
 		code int
 		args []string
@@ -175,7 +175,7 @@ func TestCorpus_OnTheTerminal(t *testing.T) {
 			t.Errorf("%q shows nothing of it:\n%.2000s", tt.args, said)
 		}
 		unwanted := plaintext.Unwanted
-		if slices.Contains(tt.args, "yaml") { // its writer leaves marks of direction
+		if slices.Contains(tt.args, "yaml") { // its writer keeps marks of text direction
 			unwanted = func(r rune) bool { return unicode.IsControl(r) && plaintext.Unwanted(r) }
 		}
 		if at := bytes.IndexFunc(said, unwanted); at >= 0 {
@@ -184,7 +184,7 @@ func TestCorpus_OnTheTerminal(t *testing.T) {
 	}
 }
 
-// TestCorpus_InAReport has reports show each text: they have the elements and attributes that they have of a harmless one.
+// TestCorpus_InAReport makes reports show each text. They have the same elements and attributes as for a harmless text.
 func TestCorpus_InAReport(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -206,7 +206,7 @@ func TestCorpus_InAReport(t *testing.T) {
 	}
 }
 
-// outline are the elements of a document as a browser has them, with their attributes.
+// outline returns the elements of a document as a browser sees them, with their attributes.
 func outline(t *testing.T, document string) []string {
 	t.Helper()
 	var all []string

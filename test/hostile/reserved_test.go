@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// ansibleNames are what Ansible and its plugins read behind ansible_: of
-// connection, shell, become and module, and what it sets itself. In groups, for
-// people.
+// ansibleNames are names after ansible_ that Ansible and its plugins read (connection, shell, become and module plugins),
+// and those that Ansible sets. They are in groups for the reader.
 const ansibleNames = `
 connection host port user password pass private_key_file pipelining timeout command_timeout connect_timeout
 ssh_host ssh_port ssh_user ssh_pass ssh_password ssh_private_key_file ssh_common_args ssh_extra_args ssh_executable ssh_args ssh_pipelining
@@ -27,9 +26,8 @@ inventory_sources delegated_vars failed_task failed_result module_compression ke
 remote_user action_plugins date_time env distribution all_ipv4_addresses user_dir user_id pkg_mgr service_mgr system machine
 `
 
-// reservedNames are the names of section 7.2 of the threat model as they may
-// stand in a spec: each once in every way that Ansible or the conversion of
-// keys would make the same of.
+// reservedNames are the names of section 7.2 of the threat model as they may be in a spec: each in every spelling that
+// Ansible, or the conversion of keys, turns into the same name.
 func reservedNames() []hostile {
 	var cases []hostile
 	add := func(name, value string) {
@@ -61,7 +59,7 @@ func reservedNames() []hostile {
 	return cases
 }
 
-// dangerous is the value with which a name would do the most.
+// dangerous returns the value with which a name would do the most damage.
 func dangerous(name string) string {
 	last := name[strings.LastIndex(name, "_")+1:]
 	switch {
@@ -85,7 +83,7 @@ func dangerous(name string) string {
 	return `"BAIT"`
 }
 
-// camel is a name as a spec would spell it: ansible_ssh_host → ansibleSshHost.
+// camel returns a name as a spec would spell it: ansible_ssh_host → ansibleSshHost.
 func camel(name string) string {
 	words := strings.Split(name, "_")
 	for i, word := range words[1:] {
@@ -96,5 +94,5 @@ func camel(name string) string {
 	return strings.Join(words, "")
 }
 
-// printable is a text that can be the name of a test.
+// printable returns a text that can be part of a test's name.
 func printable(text string) string { return strings.Trim(fmt.Sprintf("%+q", text), `"`) }

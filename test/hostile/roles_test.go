@@ -15,26 +15,24 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// roleCase is one object, and how the roles get at the map whose keys are data.
+// roleCase is one object, and how the roles access the map whose keys are data.
 type roleCase struct {
 	name, variable string
-	// texts are the payloads by name: keys of the map, ends of the names of
-	// variables, and values.
+	// texts are the payloads by name. They are keys of the map, ends of variable names, and values.
 	texts map[string]string
-	// value is that of each key.
+	// value is the value of each key.
 	value any
 }
 
-// The map that the roles use: with its keys as they are, with converted ones,
-// and one that is made of strings of the object.
+// The map that the roles use: with unchanged keys, with converted keys, and one that is built from strings of the object.
 const (
 	asTheyAre = objectVariable + "_spec.features"
 	converted = "features"
 	ofValues  = "(dict(texts | zip(range(99))))"
 )
 
-// expression tells of its evaluation by a file that names the payload and the
-// role. Without blanks, capitals and hyphens it survives the conversion of keys.
+// expression records its evaluation in a file whose name has the payload and the role. It has no blanks, capitals or
+// hyphens, so it survives the conversion of keys.
 func expression(payload string) string {
 	return `lookup('pipe',` + command(payload) + `)`
 }
@@ -43,8 +41,8 @@ func command(payload string) string {
 	return `'touch	'~probe_bait~'.` + payload + `.in.'~(role|default('no_role'))`
 }
 
-// roleTexts are payloads, in groups of those that do not keep each other from
-// being evaluated where a role joins them.
+// roleTexts returns the payloads in groups. Payloads of a group do not prevent each other's evaluation if a role joins
+// them.
 func roleTexts() []map[string]string {
 	popen := func(payload string) string {
 		return `cycler.__init__.__globals__.os.popen(` + command(payload) + `).read()`
@@ -58,15 +56,14 @@ func roleTexts() []map[string]string {
 			"global":     `{{` + popen("global") + `}}`,
 			"nested":     `{{'{{'}}` + expression("nested") + `{{'}}'}}`,
 		},
-		// Without a whole template: a role adds the other brace, or has a condition of it.
+		// None of these is a complete template: a role adds the other brace, or uses it as a condition.
 		{"onebrace": `{` + expression("onebrace") + `}`, "bare": expression("bare"), "bareglobal": popen("bareglobal")},
-		{"half1": `{`, "half2": `{` + expression("half2") + `}`, "half3": `}`}, // whole only when they are joined
+		{"half1": `{`, "half2": `{` + expression("half2") + `}`, "half3": `}`}, // complete only when joined
 		{"header": "#jinja2:variable_start_string:'[%',variable_end_string:'%]'\n[%" + expression("header") + "%]{#"},
 	}
 }
 
-// roleCases are all payloads with all values that bear no mark or one; where
-// every is not set, many share an object.
+// roleCases returns all payloads with all values, with and without a mark. Unless every is set, many share an object.
 func roleCases(every bool) []roleCase {
 	groups := roleTexts()
 	if !every {
@@ -94,8 +91,8 @@ func roleCases(every bool) []roleCase {
 	return cases
 }
 
-// spec is that of the object. With a marked text anywhere in it, Ansible 2.14
-// takes all that is made of it for marked.
+// spec returns the spec of the object. If it contains a marked text anywhere, Ansible 2.14 treats everything that is made
+// from it as marked.
 func (c roleCase) spec() map[string]any {
 	features, texts := map[string]any{}, []any{}
 	for _, name := range slices.Sorted(maps.Keys(c.texts)) {
@@ -134,7 +131,7 @@ func (c roleCase) roles(t *testing.T, dir string, hostile bool) (playbook string
 	return filepath.Join(dir, "roles.yml"), len(blocks)
 }
 
-// play makes the run of a case: that nothing was executed is checked there.
+// play makes the run of a case. It checks that nothing was executed.
 func (c roleCase) play(t *testing.T, hostile bool) {
 	t.Helper()
 	s := newSandbox(t)
@@ -158,9 +155,8 @@ func (c roleCase) play(t *testing.T, hostile bool) {
 	}
 }
 
-// TestRoles_TemplateAgain makes runs in which everything that an object holds
-// is made into texts, lists and facts, which are templates to Ansible where
-// they are used. A file in the sandbox tells which payload was executed where.
+// TestRoles_TemplateAgain makes runs that turn everything in an object into texts, lists and facts, which Ansible
+// evaluates as templates where they are used. A file in the sandbox says which payload was executed where.
 func TestRoles_TemplateAgain(t *testing.T) {
 	for _, c := range roleCases(everyCase()) {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,18 +22,18 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// sandbox is what one run has: places of its own, and baits.
+// sandbox contains one run's own directories, and baits.
 type sandbox struct {
 	t    *testing.T
 	root string
 	req  runner.Request
-	// untraced says that the run is made without a trace: for runs of many tasks.
+	// untraced says that the run is not traced: for runs with many tasks.
 	untraced bool
 }
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	root, err := os.MkdirTemp("", "h") // the path of a fork server's socket in it is short
+	root, err := os.MkdirTemp("", "h") // the path of a fork server's socket in it must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,24 +51,24 @@ func newSandbox(t *testing.T) *sandbox {
 	}}
 }
 
-// bait returns the path of a program that tells when it is executed and then
-// does what a shell would. To look at it is forbidden as well.
+// bait returns the path of a program that reports when it is executed, and then does what a shell would do. A run must
+// not even look for it.
 func (s *sandbox) bait() string {
 	path := filepath.Join(s.root, "bait", "program")
 	write(s.t, path, "#!/bin/sh\n: >\"$0.ran\"\nexec /bin/sh \"$@\"\n", 0o700)
 	return path
 }
 
-// run makes the run. That it takes place is all that is expected of it here.
+// run makes the run. It only checks that the run takes place.
 func (s *sandbox) run() runner.Result {
 	s.t.Helper()
 	command, environ, touches := s.trace()
-	// Runs do not inherit the operator's own variables, and neither must the fork server.
+	// Runs do not inherit the operator's own variables, and the fork server must not either.
 	own := func(entry string) bool { return strings.HasPrefix(entry, "ROLEWRIGHT_") }
 	base := append(slices.DeleteFunc(os.Environ(), own), "HOME="+filepath.Join(s.root, "home"), "TMPDIR="+filepath.Join(s.root, "tmp"),
-		// The packages of Ansible are not the run's to change.
+		// The run cannot change Ansible's packages.
 		"PYTHONDONTWRITEBYTECODE=1",
-		// What a vault in an object would be decrypted with.
+		// This would decrypt a vault in an object.
 		"ANSIBLE_VAULT_PASSWORD_FILE="+filepath.Join(s.root, "password"))
 	write(s.t, filepath.Join(s.root, "password"), "swordfish", 0o600)
 	options := runner.Options{Path: command, Environ: append(base, environ...)}
@@ -107,7 +107,7 @@ func (s *sandbox) run() runner.Result {
 	return result
 }
 
-// trace returns what traced does, or a command that is not.
+// trace returns the result of traced, or a command without a trace.
 func (s *sandbox) trace() (command string, environ []string, touches func() []touch) {
 	if s.untraced {
 		return "ansible-runner", nil, nil
@@ -115,12 +115,12 @@ func (s *sandbox) trace() (command string, environ []string, touches func() []to
 	return traced(s.t, filepath.Join(s.root, "trace-of"))
 }
 
-// device matches the files outside of every directory that a run may write to:
-// terminals, and the semaphores of Python's multiprocessing.
+// device matches the files outside of all directories that a run may write to nevertheless: terminals, and the semaphores
+// of Python's multiprocessing.
 var device = regexp.MustCompile(`^/dev/(null|tty|ptmx|pts/\d+|pts/ptmx|shm/(sem\.)?[\w.-]+)$`)
 
-// checkTouches checks that a run has changed nothing outside of its places: the
-// private data directory, and where Ansible keeps its temporary files.
+// checkTouches checks that a run has changed nothing outside of its places: the private data directory, and the
+// directories for Ansible's temporary files.
 func (s *sandbox) checkTouches(touches []touch) {
 	s.t.Helper()
 	seen := map[string]bool{}
@@ -132,7 +132,7 @@ func (s *sandbox) checkTouches(touches []touch) {
 		for _, place := range []string{s.req.Dir, filepath.Join(s.root, "home", ".ansible"), filepath.Join(s.root, "tmp")} {
 			foreign = foreign && path != place && !strings.HasPrefix(path, place+"/")
 		}
-		// Neither may it even look for what only the data tells it of.
+		// It must not even look for a path that only the data contains.
 		lured := strings.HasPrefix(path, filepath.Join(s.root, "bait")+"/") || strings.Contains(path, "rolewright-bait")
 		if (foreign || lured) && !seen[path] {
 			seen[path] = true
@@ -144,7 +144,7 @@ func (s *sandbox) checkTouches(touches []touch) {
 	}
 }
 
-// files lists what is in a directory of the sandbox.
+// files lists the files in a directory of the sandbox.
 func (s *sandbox) files(dir string) map[string]bool {
 	s.t.Helper()
 	found := map[string]bool{}
@@ -169,7 +169,7 @@ func (s *sandbox) arrived() map[string]any {
 	return out
 }
 
-// checkMessage checks what every text must be that reaches a status.
+// checkMessage checks what must be true of every text that reaches a status.
 func checkMessage(t *testing.T, v runner.Verdict) {
 	t.Helper()
 	if v.Success != (v.Message == "") || v.Success != (v.Reason == runner.Succeeded) {
@@ -196,7 +196,7 @@ func absolute(t *testing.T, path string) string {
 	return abs
 }
 
-// quoted is a text as JSON.
+// quoted returns a text as JSON.
 func quoted(text string) string {
 	out, err := json.Marshal(text)
 	if err != nil {

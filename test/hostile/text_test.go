@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// template payloads: what they would do shows at the bait.
+// payloads are templates; the bait shows if they are evaluated.
 func payloads() []string {
 	return []string{
 		`{{ lookup('pipe', 'touch BAIT.ran') }}`,
@@ -39,8 +39,7 @@ func payloads() []string {
 	}
 }
 
-// templates are payloads as values, and the first of them in every other place
-// (H.1).
+// templates are payloads as values, and the first of them in every other place (H.1).
 func templates() []hostile {
 	var cases []hostile
 	add := func(name, object string) {
@@ -73,15 +72,14 @@ func templates() []hostile {
 	} {
 		add(name, object)
 	}
-	// A core kind's name may hold nearly anything; RBAC's holds braces and colons.
+	// The name of a kind of the core group may contain nearly anything; RBAC names may contain braces and colons.
 	for name, text := range map[string]string{"as the name": payloads()[0], "as the name, a statement": payloads()[7]} {
 		cases = append(cases, hostile{row: "H.1", name: name, object: `{"metadata": {"name": ` + quoted(text) + `, "namespace": ` + quoted(text) + `}}`, alone: true})
 	}
 	return cases
 }
 
-// markers are maps that Ansible's reader of JSON replaces: decrypts, or takes
-// for safe or unsafe (H.4).
+// markers are maps that Ansible's JSON reader replaces: it decrypts them, or treats them as safe or unsafe (H.4).
 func markers(t *testing.T) []hostile {
 	t.Helper()
 	vaulted := must.Get(os.ReadFile(filepath.Join("testdata", "vaulted.txt")))(t)
@@ -105,7 +103,7 @@ func markers(t *testing.T) []hostile {
 	)
 }
 
-// texts are strings that go wrong where a reader takes them for more (H.3, H.5, H.6).
+// texts are strings that cause errors if a reader takes them for something else (H.3, H.5, H.6).
 func texts() []hostile {
 	var cases []hostile
 	add := func(row string, values ...string) {
@@ -123,7 +121,7 @@ func texts() []hostile {
 		`"\u001b]0;title\u0007"`, `"\u001b]8;;http://x\u001b\\link"`)
 	add("H.5", `"\ud800"`, `"\udc00\ud800"`, `"\ud83d\ude00"`, `"\u202eevil\u202c"`, `"\u2066x\u2069"`, `"\u2028\u2029"`, `"\ufeffbom"`, `"\ufffe\uffff"`, `"e\u0301 é"`,
 		`"日本語"`, `"\u200b\u200d"`, `"\udbff\udfff"`, `"ß ﬁ ａ"`, `{"日本": "語", "é": 1, "e\u0301": 2, "😀": 3}`)
-	// Keys that are no names.
+	// Keys that are not names.
 	for i, spec := range []string{
 		`"a b": 1`, `"a.b/c": {"d.e": 1}`, `"1st": 1`, `"é": 1`, `"日本": 1`, `"class": 1`, `"None": 1`, `"self": 1`, `"\u2028": 1`, `"a\u0000b": 1`, `"-": 1`, `"a:b": 1`, `"{": 1`,
 		`"namespace": "x"`, `"name": "x"`, `"hosts": "x"`, `"tags": ["never"]`, `"port": 1`, `"connection": "ssh"`, `"remote_user": "x"`, `"gather_facts": true`, `"when": "false"`,
@@ -136,7 +134,7 @@ func texts() []hostile {
 	return cases
 }
 
-// numbers are those at the edges (H.5), and documents there.
+// numbers are numbers at the limits (H.5), and documents at the limits.
 func numbers() []hostile {
 	var cases []hostile
 	for i, text := range []string{
@@ -160,7 +158,7 @@ func numbers() []hostile {
 	)
 }
 
-// places are values that would be a file or a place to a careless reader (H.7).
+// places are values that a careless reader would take for a file or a directory (H.7).
 func places() []hostile {
 	var cases []hostile
 	for i, text := range []string{
@@ -180,7 +178,7 @@ func places() []hostile {
 	return cases
 }
 
-// short is a text for the name of a case.
+// short returns a text for the name of a case.
 func short(text string) string {
 	text = printable(text)
 	return strings.ReplaceAll(text[:min(len(text), 40)], "/", "|")

@@ -13,28 +13,26 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// touch is a file that a run had to do with.
+// touch is a file that a run has accessed.
 type touch struct {
 	path string
-	// changes says that the file was opened for writing, created, removed,
-	// renamed, or given other rights; else it is a bait's that was looked for, read
-	// or executed.
+	// changes says that the file was opened for writing, created, removed or renamed, or that its permissions were
+	// changed. Otherwise it is a bait's file that was looked for, read or executed.
 	changes bool
 	// how is the line of the trace.
 	how string
 }
 
-// canTrace reports whether strace may trace here: a container can forbid it.
+// canTrace reports whether strace may trace here; a container can forbid it.
 var canTrace = sync.OnceValue(func() bool {
 	return exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "true").Run() == nil
 })
 
-// forked reports whether the runs are to be forked from a fork server.
+// forked reports whether the runs must be forked from a fork server.
 func forked() bool { return os.Getenv("TEST_EXECUTOR") == "warm" }
 
-// forkable returns a script of Ansible's with another interpreter: a fork server
-// is started with it. It is the command that traced returns, with the script's
-// interpreter in place of ansible-runner.
+// forkable returns one of Ansible's scripts with another interpreter, with which a fork server can be started. The
+// interpreter is the command that traced returns, with the script's interpreter instead of ansible-runner.
 func forkable(t *testing.T, dir, name, command string) string {
 	t.Helper()
 	script, err := exec.LookPath(name)
@@ -52,10 +50,9 @@ func forkable(t *testing.T, dir, name, command string) string {
 	return path
 }
 
-// traced returns a command that runs ansible-runner and notes the files that its
-// whole process tree touches, and a function that returns them afterwards. By
-// strace, which sees every program; where that is not permitted, by an audit
-// hook of Python, which sees Ansible and its modules, and what they execute.
+// traced returns a command that runs ansible-runner and records the files that its process tree accesses, and a function
+// that returns them afterwards. It uses strace, which sees every program. If that is not permitted, it uses an audit hook
+// of Python, which sees Ansible, its modules, and what they execute.
 func traced(t *testing.T, dir string) (command string, environ []string, touches func() []touch) {
 	t.Helper()
 	real, err := exec.LookPath("ansible-runner")
@@ -69,8 +66,8 @@ func traced(t *testing.T, dir string) (command string, environ []string, touches
 	command = filepath.Join(dir, "ansible-runner")
 	script := "#!/bin/sh\nexec " + real + ` "$@"` + "\n"
 	if canTrace() {
-		// One file per process, so that no line is cut by another's; the filter
-		// in the kernel makes all other system calls as fast as ever.
+		// One file per process, so that lines of several processes do not mix. The filter in the kernel keeps all other
+		// system calls fast.
 		script = "#!/bin/sh\nexec strace -ff --seccomp-bpf -qq -y -s 8192 -e trace=%file -e signal=none -o " + traces + "/p " + real + ` "$@"` + "\n"
 	} else {
 		hook := must.Get(os.ReadFile("testdata/audit.py"))(t)
@@ -101,8 +98,8 @@ var (
 	changeCalls  = regexp.MustCompile(`^(creat|unlink|rename|mkdir|rmdir|symlink|link|mknod|truncate|chmod|fchmodat|chown|lchown|fchownat|utime|futimesat|setxattr|lsetxattr|removexattr)`)
 )
 
-// readTrace reads what one process changed, and what it did with baits. Calls without a descriptor of their
-// directory have their paths relative to the one that the others name.
+// readTrace reads what one process changed, and how it accessed baits. For calls without a directory descriptor, paths
+// are relative to the directory that the other calls name.
 func readTrace(t *testing.T, file string) []touch {
 	t.Helper()
 	text := must.Get(os.ReadFile(file))(t)
@@ -117,20 +114,20 @@ func readTrace(t *testing.T, file string) []touch {
 		if m := workingDir.FindStringSubmatch(lines.Text()); m != nil {
 			cwd = m[1]
 		}
-		// Of the many thousand that only look, those matter that look for a bait.
+		// Of the many thousand calls that only look, those that look for a bait count.
 		if line := lines.Text(); !changeCalls.MatchString(line) && !opensToWrite.MatchString(line) && !strings.Contains(cwd+line, "bait") {
 			continue
 		}
 		call := callLine.FindStringSubmatch(lines.Text())
 		if call == nil {
-			continue // of a process that was killed in it
+			continue // the process was killed in this call
 		}
 		changes := call[3] != "-1" && (changeCalls.MatchString(call[1]) ||
 			strings.HasPrefix(call[1], "open") && opensToWrite.MatchString(call[2]))
 		paths := pathArgument.FindAllStringSubmatch(call[2], -1)
 		for i, m := range paths {
 			if i > 0 && !strings.HasPrefix(call[1], "rename") && !strings.Contains(call[1], "link") {
-				break // of execve: arguments, which are no paths
+				break // execve: its arguments are not paths
 			}
 			path := unquoteC(m[2])
 			switch {
@@ -147,7 +144,7 @@ func readTrace(t *testing.T, file string) []touch {
 	return all
 }
 
-// unquoteC undoes strace's quoting as far as it makes a difference to a test.
+// unquoteC reverts strace's quoting as far as a test needs.
 func unquoteC(s string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\n`, "\n", `\t`, "\t").Replace(s)
 }
