@@ -26,7 +26,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// zipped is a zip file in base64, as the file of a module has one.
+// zipped returns a zip file in base64, like the one in the file of a module.
 func zipped(t *testing.T) string {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -37,7 +37,7 @@ func zipped(t *testing.T) string {
 	return base64.StdEncoding.EncodeToString(buffer.Bytes())
 }
 
-// random is so much text of the characters of base64.
+// random returns random text of this length from the base64 alphabet.
 func random(size int) string {
 	source := rand.NewChaCha8([32]byte{1}) // the same every time
 	data := make([]byte, size)
@@ -45,7 +45,7 @@ func random(size int) string {
 	return base64.StdEncoding.EncodeToString(data)[:size]
 }
 
-// arguments are texts that modules are to get, by name.
+// arguments are the texts that modules must get, by name.
 func arguments(t *testing.T) map[string]string {
 	t.Helper()
 	archive := zipped(t)
@@ -73,12 +73,11 @@ func arguments(t *testing.T) map[string]string {
 	return texts
 }
 
-// large is the size of the one argument that is very long.
+// large is the size of the one very long argument.
 const large = 8 << 20
 
-// argumentsPlay is a playbook in which modules get the texts that lie in the
-// files of that name. %s is the data of a ConfigMap. Modules write their arguments
-// to syslog, which takes no NUL, where nothing tells them not to.
+// argumentsPlay is a playbook in which modules get the texts that are in files with their names. %s is the data of a
+// ConfigMap. Modules write their arguments to syslog, which does not accept NUL, unless something tells them not to.
 const argumentsPlay = `
 - hosts: localhost
   gather_facts: false
@@ -107,7 +106,7 @@ const argumentsPlay = `
         data:
 %s`
 
-// argumentsProject writes the playbook with its texts, and returns what is to arrive, by name.
+// argumentsProject writes the playbook with its texts, and returns what must arrive, by name.
 func argumentsProject(t *testing.T) (playbook string, want map[string]string) {
 	t.Helper()
 	texts := arguments(t)
@@ -131,8 +130,8 @@ func argumentsProject(t *testing.T) (playbook string, want map[string]string) {
 	return filepath.Join(project(t, files), "play.yml"), want
 }
 
-// A module gets its arguments byte for byte, whatever they are, however the run
-// is made: long ones, and those that look like the file of a module.
+// A module gets its arguments byte for byte, whatever they are and however the run is made: long arguments, and arguments
+// that look like the file of a module.
 func TestModule_GetsItsArguments(t *testing.T) {
 	w, cfg := bothWays(t), testenv.Config(t)
 	playbook, want := argumentsProject(t)
@@ -173,7 +172,7 @@ func TestModule_GetsItsArguments(t *testing.T) {
 	}
 }
 
-// listener is a server that keeps what is sent to it, by path.
+// listener is a server that records what is sent to it, by path.
 func listener(t *testing.T, got map[string]string) string {
 	t.Helper()
 	var lock sync.Mutex

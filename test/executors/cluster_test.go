@@ -17,13 +17,13 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// objects returns what a run has left in its namespace, by resource and name,
-// without what the API server and the controllers make of it.
+// objects returns the objects that a run has left in its namespace, by resource and name, without what the API server and
+// the controllers add.
 func (n normaliser) objects(t *testing.T, cfg *rest.Config, namespace string) map[string]any {
 	t.Helper()
 	client := must.Get(dynamic.NewForConfig(cfg))(t)
 	lists, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredNamespacedResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // those are of other tests
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // these belong to other tests
 		t.Fatal(err)
 	}
 	found := map[string]any{}
@@ -35,7 +35,7 @@ func (n normaliser) objects(t *testing.T, cfg *rest.Config, namespace string) ma
 			}
 			items, err := client.Resource(gv.WithResource(resource.Name)).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
 			if apierrors.IsNotFound(err) {
-				continue // another test's kind, which is gone since
+				continue // a kind of another test, which was removed since
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -50,13 +50,12 @@ func (n normaliser) objects(t *testing.T, cfg *rest.Config, namespace string) ma
 	return found
 }
 
-// isMade tells whether an object is the work of a controller.
+// isMade reports whether a controller has created an object.
 func isMade(o unstructured.Unstructured) bool {
 	return len(o.GetOwnerReferences()) > 0 || o.GetName() == "kube-root-ca.crt" || o.GetName() == "default" && o.GetKind() == "ServiceAccount"
 }
 
-// object returns an object without times, identifiers and status. Who has
-// written which fields is kept, as text.
+// object returns an object without times, identifiers and status. The managed fields are kept, as text.
 func (n normaliser) object(t *testing.T, o unstructured.Unstructured) any {
 	t.Helper()
 	unstructured.RemoveNestedField(o.Object, "status")

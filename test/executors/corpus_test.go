@@ -30,9 +30,9 @@ type sample struct {
 	options sampleOptions
 }
 
-// sampleOptions are how a sample is run. A playbook of the corpus has them in the
-// comment "# options:" in its first line. In texts, {dir} is the playbook's
-// directory, {out} that of the run's files, {run} its private data directory.
+// sampleOptions say how a sample is run. A playbook of the corpus has them in the comment "# options:" in its first line.
+// In texts, {dir} is the playbook's directory, {out} the directory for the run's files, and {run} its private data
+// directory.
 type sampleOptions struct {
 	Verbosity int
 	Cmdline   string
@@ -42,13 +42,12 @@ type sampleOptions struct {
 	Inventory string
 	// SkipFacts is for roles.
 	SkipFacts bool
-	// Cluster is for playbooks that need one: the run gets a kubeconfig and, as
-	// the variable namespace_of_run, a namespace of its own.
+	// Cluster is for playbooks that need a cluster: the run gets a kubeconfig, and its own namespace in the variable
+	// namespace_of_run.
 	Cluster bool
 	// Unordered is for playbooks whose hosts do not wait for each other.
 	Unordered bool
-	// Stop is for playbooks that do not end: the run is stopped in the first task,
-	// once that has become "sleep 600".
+	// Stop is for playbooks that do not end: the run is stopped in the first task, when that has become "sleep 600".
 	Stop bool
 }
 
@@ -84,17 +83,15 @@ func verdictRows(all bool) []sample {
 		return rows
 	}
 	for _, name := range []string{"ignore_unreachable", "any_errors_fatal", "several_hosts", "unreachable"} {
-		// One host after the other, or their order is that of their processes.
+		// One host after the other; otherwise their order would depend on their processes.
 		rows = append(rows, sample{"row " + name + " on hosts", playbook(name + ".yml"), sampleOptions{Inventory: inventory, Cmdline: "-f 1"}})
 	}
 	return rows
 }
 
-// elsewhere are the playbooks of the verdict table's directory that are not
-// samples by themselves: they are in verdictRows. pour.yml writes without end and
-// is stopped wherever it is when the directory of the run is found too large: of
-// two runs, however they are made, no two end with the same event. That a forked
-// one is stopped too, runner.TestRun_IsStoppedWhenItWritesTooMuch shows.
+// elsewhere are playbooks in the verdict table's directory that are not samples of their own: they are in verdictRows.
+// pour.yml writes endlessly and is stopped when the run's directory is found too large, so no two runs of it end with the
+// same event, however they are made. runner.TestRun_IsStoppedWhenItWritesTooMuch shows that a forked run is stopped, too.
 func elsewhere() []string {
 	return []string{"script.yml", "fill.yml", "sleep.yml", "stubborn.yml", "pour.yml"}
 }
@@ -127,7 +124,7 @@ func corpus(t *testing.T) []sample {
 }
 
 func absolute(path string) string {
-	path, _ = filepath.Abs(path) // fails where there is no working directory
+	path, _ = filepath.Abs(path) // fails if there is no working directory
 	return path
 }
 
@@ -150,7 +147,7 @@ type place struct {
 	out, namespace, kubeconfig, server string
 }
 
-// request is that for one run of a sample.
+// request returns the request for one run of a sample.
 func (s sample) request(t *testing.T, p place) runner.Request {
 	t.Helper()
 	id := uuid.NewString()
@@ -176,7 +173,7 @@ func (s sample) request(t *testing.T, p place) runner.Request {
 	return req
 }
 
-// web is a server that playbooks ask.
+// web is a server to which playbooks send requests.
 func web(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()

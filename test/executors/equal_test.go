@@ -17,7 +17,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// observed is what there is to see of a run, without times and identifiers.
+// observed is what can be seen of a run, without times and identifiers.
 type observed struct {
 	Err      string
 	ExitCode int
@@ -25,14 +25,14 @@ type observed struct {
 	Verdict  runner.Verdict
 	Events   []any
 	Output   []string
-	// Files are those that the run left in its output directory.
+	// Files are the files that the run left in its output directory.
 	Files map[string]string
-	// Objects are those that the run left in its namespace.
+	// Objects are the objects that the run left in its namespace.
 	Objects map[string]any
 }
 
-// A run that is forked is the run that is executed: the same events in the same
-// order with the same results, output, end, files and objects.
+// A forked run is the same as an executed run: the same events in the same order with the same results, output, end,
+// files and objects.
 func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 	w, server := bothWays(t), web(t)
 	samples := corpus(t)
@@ -52,7 +52,8 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 	if forked < 4*executed || forked == 0 {
 		t.Errorf("%d playbooks were forked, %d were not: most are to be", forked, executed)
 	}
-	// A task of a kind that only computes has a worker where it could tell the difference, as those of the corpus try to.
+	// A task that only computes gets a worker if it could notice the difference. Some tasks of the corpus try to notice
+	// it.
 	if !strings.Contains(trace, "\ntask in process ") {
 		t.Error("no task was executed in ansible-playbook itself")
 	}
@@ -61,7 +62,7 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
 }
 
-// bothWays makes the run plainly and forked; plainly again where its output was cut off.
+// bothWays makes a plain run and a forked run. It repeats the plain run if its output was cut off.
 func (s sample) bothWays(t *testing.T, w ways, server string) (executed, forked observed) {
 	t.Helper()
 	executed, forked = s.observe(t, w.executed, server), s.observe(t, w.forked, server)
@@ -74,19 +75,18 @@ func (s sample) bothWays(t *testing.T, w ways, server string) (executed, forked 
 	return executed, forked
 }
 
-// cutOff tells whether there is only the beginning of an output. ansible-runner
-// stops to read when ansible-playbook has ended: on a busy machine a plain run
-// loses the rest of what ansible-playbook says last, which a forked run reads.
+// cutOff reports whether an output is only the beginning of another. ansible-runner stops reading when ansible-playbook
+// has ended: on a busy machine a plain run loses the last output of ansible-playbook, which a forked run reads.
 func cutOff(output, whole []string) bool {
 	last := len(output) - 1
 	return last >= 0 && last < len(whole) && slices.Equal(output[:last], whole[:last]) &&
 		strings.HasPrefix(whole[last], output[last]) && !slices.Equal(output, whole)
 }
 
-// errStopped is why runs are stopped that would not end.
+// errStopped is the cause with which endless runs are stopped.
 var errStopped = errors.New("the test stops it")
 
-// stopAsleep stops a run once one of its processes is the command "sleep 600".
+// stopAsleep stops a run when one of its processes is the command "sleep 600".
 func stopAsleep(ctx context.Context, stop context.CancelCauseFunc, id string) {
 	for ctx.Err() == nil {
 		running, _ := procs.Marked("ROLEWRIGHT_RUN=" + id) // it is asked again

@@ -20,7 +20,7 @@ import (
 // nowhere is a web server that gets no requests.
 const nowhere = "http://nowhere.invalid"
 
-// project writes files below a directory of their own and returns it.
+// project writes files to their own directory and returns the directory.
 func project(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,8 +28,8 @@ func project(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// collected is a collection's module with its utilities, and a role's filter,
-// that tell which project they are of.
+// collected is a module of a collection with its module_utils, and a filter of a role, which report the project they
+// belong to.
 func collected(name string) map[string]string {
 	const collection = "collections/ansible_collections/acme/own/plugins/"
 	return map[string]string{
@@ -46,8 +46,8 @@ func collected(name string) map[string]string {
 	}
 }
 
-// What is named alike in two projects is each project's own, in whichever order
-// they are run, and what one run was given no other has.
+// If two projects have things with the same name, each uses its own, in whatever order they run. What one run was given,
+// no other run has.
 func TestRun_HasItsOwnProject(t *testing.T) {
 	w := bothWays(t)
 	projects := map[string]string{"first": project(t, collected("first")), "second": project(t, collected("second"))}
@@ -70,8 +70,8 @@ func TestRun_HasItsOwnProject(t *testing.T) {
 	}
 }
 
-// What a module changes in what it has imported no other sees, and what a project
-// has in place of one of Ansible's module utilities is what its modules import.
+// What a module changes in a module that it has imported is not seen by others. If a project replaces one of Ansible's
+// module_utils, its modules import the replacement.
 func TestModule_HasItsOwnUtilities(t *testing.T) {
 	w := bothWays(t)
 	const tasks = "- hosts: localhost\n  gather_facts: false\n  tasks:\n" +
@@ -116,7 +116,7 @@ func TestModule_HasItsOwnUtilities(t *testing.T) {
 	}
 }
 
-// A run leaves nothing where others look: no temporary file, and no process.
+// A run leaves nothing in shared places: no temporary file, and no process.
 func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -140,8 +140,8 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 	}
 }
 
-// What runs write without a mode has that of the operator's processes: the umask
-// is the one with which the operator was started. The other tests have the usual one.
+// Files that runs write without a mode have the umask of the operator: the one with which it was started. The other tests
+// have the usual umask.
 func TestRun_HasTheUmaskOfTheOperator(t *testing.T) {
 	for _, umask := range []int{0o027, 0o002} {
 		t.Run(fmt.Sprintf("%#o", umask), func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestRun_HasTheUmaskOfTheOperator(t *testing.T) {
 	}
 }
 
-// names are those of the files in a directory.
+// names returns the names of the files in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries := must.Get(os.ReadDir(dir))(t)
@@ -170,6 +170,6 @@ func names(t *testing.T, dir string) []string {
 	for _, entry := range entries {
 		found = append(found, entry.Name())
 	}
-	// Tests of this process that run meanwhile have theirs there, too.
+	// Other tests of this process have their files there at the same time.
 	return slices.DeleteFunc(found, func(name string) bool { return strings.HasPrefix(name, "Test") })
 }

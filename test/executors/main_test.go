@@ -23,12 +23,11 @@ func TestMain(m *testing.M) {
 // ways are the two ways to make a run.
 type ways struct {
 	forked, executed *runner.Runner
-	// trace is the file in which the fork server notes what it forked.
+	// trace is the file in which the fork server records what it forked.
 	trace string
 }
 
-// bothWays returns Runners with the same environment: this process's, with a
-// HOME of the test's own.
+// bothWays returns Runners with the same environment: this process's, with the test's own HOME.
 func bothWays(t *testing.T) ways {
 	t.Helper()
 	o := warm.Options{Trace: filepath.Join(t.TempDir(), "trace"), Content: []string{must.Get(filepath.Abs(filepath.Join("testdata", "corpus")))(t)}}
@@ -57,7 +56,7 @@ func bothWays(t *testing.T) ways {
 	return w
 }
 
-// traced returns what the fork server has noted.
+// traced returns what the fork server has recorded.
 func (w ways) traced(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(w.trace)

@@ -15,16 +15,16 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// normaliser takes from values what differs between any two runs.
+// normaliser removes from values what differs between any two runs.
 type normaliser struct {
 	names     *strings.Replacer
 	unordered bool
-	// set is for variables that a playbook sets, as set_fact does, not the facts of
-	// setup: their keys are the playbook's, and tell of no times and identifiers.
+	// set is for variables that a playbook sets, as set_fact does, and not for the facts of setup. The playbook chooses
+	// their keys, so a key does not mean that its value is a time or an identifier.
 	set bool
 }
 
-// isVolatile tells the keys of times and identifiers.
+// isVolatile reports whether a key names a time or an identifier.
 func isVolatile(key string) bool {
 	return slices.Contains([]string{
 		"uuid", "parent_uuid", "play_uuid", "task_uuid", "playbook_uuid", "runner_ident",
@@ -35,12 +35,12 @@ func isVolatile(key string) bool {
 	}, key)
 }
 
-// lasting are the facts that setup finds and that do not change while tests run. Others are of time, memory, disks and networks.
+// lasting are facts of setup that do not change while tests run. Others are about time, memory, disks and networks.
 var lasting = regexp.MustCompile(`^ansible_(apparmor|architecture|cmdline|distribution.*|dns|effective_.*|env|fips|is_chroot|kernel.*|local|lsb|machine.*|nodename|` +
 	`os_family|pkg_mgr|proc_cmdline|processor.*|python.*|real_.*|selinux.*|service_mgr|ssh_host_key_.*|system.*|user.*|virtualization_role|virtualization_type|hostname|fqdn|domain)$|` +
 	`^(gather_subset|module_setup)$`)
 
-// pattern is one of times and identifiers within texts.
+// pattern matches times and identifiers within texts.
 type pattern struct {
 	pattern *regexp.Regexp
 	with    string
@@ -84,8 +84,7 @@ func (n normaliser) value(value any) any {
 			v[i] = n.value(v[i])
 		}
 	case map[string]any:
-		// A difference has the times of writes, where they differ by a second, and
-		// nothing else of the metadata then.
+		// If the times of writes differ by a second, a diff has them, and then nothing else of the metadata.
 		if metadata, ok := v["metadata"].(map[string]any); ok {
 			if delete(metadata, "managedFields"); len(metadata) == 0 {
 				delete(v, "metadata")
@@ -109,7 +108,7 @@ func (n normaliser) value(value any) any {
 	return value
 }
 
-// Values that a playbook sets are compared, and of those that setup finds the ones that last.
+// Values that a playbook sets are compared, and of the facts of setup those that last.
 func TestNormaliser_KeepsWhatAPlaybookSets(t *testing.T) {
 	for _, c := range []struct{ facts, want string }{
 		{`{"version": 1, "app": {"version": 2, "date": "2026-01-02 03:04:05"}}`, `{"version": 1, "app": {"version": 2, "date": "TIME"}}`},
@@ -122,12 +121,10 @@ func TestNormaliser_KeepsWhatAPlaybookSets(t *testing.T) {
 	}
 }
 
-// events returns the events in order, see orderHosts, and what was displayed, by lines: that of
-// events, and that of none.
+// events returns the events in order (see orderHosts), and the displayed lines: those of events, and the others.
 //
-// It is taken from the events, not from the file stdout: where ansible-runner
-// reads several lines that belong to no event at once with the beginning of an
-// event, it writes but the last of them to that file, see
+// The output is taken from the events, not from the file stdout: if ansible-runner reads several lines outside of events
+// at once with the beginning of an event, it writes only the last of them to that file; see
 // TestRunner_LosesLinesInStdout.
 func (n normaliser) events(t *testing.T, dir string) (kept []any, output []string) {
 	t.Helper()
@@ -150,7 +147,7 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 	orderHosts(events)
 	started := map[any]bool{}
 	for i, event := range events {
-		// How often an asynchronous task is polled is a matter of time.
+		// How often an asynchronous task is polled depends on timing.
 		if polled := "runner_on_async_poll"; i > 0 && event["event"] == polled && events[i-1]["event"] == polled {
 			continue
 		}
@@ -158,13 +155,13 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 			lines := strings.Split(n.text(strings.ReplaceAll(text, "\r\n", "\n")), "\n")
 			output = append(output, slices.DeleteFunc(lines, isOfLoading)...)
 		}
-		// Where the output that is no event's is cut is a matter of time.
+		// Where output outside of events is split depends on timing.
 		if event["event"] == "verbose" {
 			continue
 		}
-		// A handler that starts again has the event of its first start once more, by the ID of its task. ansible-runner keeps
-		// what belongs to it in a file of that ID, which it removes with the first one: if the second was written by then,
-		// there is nothing left of it (event_callback in ansible_runner/runner.py).
+		// A handler that starts again repeats the event of its first start, with the ID of its task. ansible-runner keeps
+		// the event's data in a file with that ID, which it removes with the first event. If the second event was already
+		// written then, its data is lost (event_callback in ansible_runner/runner.py).
 		if id := event["uuid"]; started[id] {
 			maps.DeleteFunc(event, func(key string, _ any) bool { return key != "uuid" && key != "runner_ident" })
 		} else {
@@ -176,7 +173,7 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 		kept = append(kept, n.value(event))
 	}
 	if n.unordered {
-		// Which task has a banner again depends on the order, too.
+		// Which task has a second banner also depends on the order.
 		slices.Sort(output)
 		output = slices.Compact(output)
 		slices.SortFunc(kept, func(a, b any) int { return cmp.Compare(encoded(a), encoded(b)) })
@@ -184,8 +181,8 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 	return kept, output
 }
 
-// orderHosts puts the events of each task in the order of its hosts, and leaves
-// those of a host in theirs: which of several hosts is done first is a matter of time.
+// orderHosts sorts the events of each task by host, and keeps the order of each host's events: which host finishes first
+// depends on timing.
 func orderHosts(events []map[string]any) {
 	taskAndHost := func(event map[string]any) (task, host string) {
 		data, _ := event["event_data"].(map[string]any)
@@ -210,8 +207,7 @@ func orderHosts(events []map[string]any) {
 	}
 }
 
-// isOfLoading tells lines of great verbosity that say what is loaded now: in
-// forked runs, some of it has been.
+// isOfLoading matches lines of high verbosity that say what is loaded now: in forked runs, some of it is loaded already.
 func isOfLoading(line string) bool {
 	for _, text := range []string{"META: ran", "redirecting", "Loading callback", "Loading collection"} {
 		if strings.Contains(line, text) {
@@ -222,11 +218,11 @@ func isOfLoading(line string) bool {
 }
 
 func encoded(value any) string {
-	text, _ := json.Marshal(value) // what was decoded from JSON
+	text, _ := json.Marshal(value) // it was decoded from JSON, so it can be encoded
 	return string(text)
 }
 
-// files returns what is in a directory: mode and content.
+// files returns the files in a directory, with mode and content.
 func (n normaliser) files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
