@@ -107,8 +107,8 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 	}
 }
 
-// If a backup restores a status from before the end of a run, what that run did is restored too. So the run is made
-// again.
+// If a backup restores a status from before the end of a run, the backup also has the objects as they were then. So the
+// run is made again.
 func TestLost_WhatARestoredStatusHadDoesNotCount(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

@@ -310,7 +310,7 @@ func TestPlace_OfRunsThatAreLostOften(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause       cause
 		losses      int64
-		fingerprint string // ID of the last recorded run
+		fingerprint string // of the last recorded run
 		want        runqueue.Class
 	}{
 		"the second time":                    {causeInterrupted, 2, "same", runqueue.Change},
