@@ -130,7 +130,7 @@ func contentFields() []field[entry] {
 		{Field{"check", typeMap, "", false, "For a watch with a command: what runs instead of the command when a run only checks (see mode)."},
 			func(c *decoding, e *entry, a at) { e.check.keys = object(c, a, checkFields(), &e.check) }},
 		{Field{"handler", typeString, "", false,
-			"The Go code that runs instead of a role or playbook: the name under which a Go program registers it. Only that program can use the watch."},
+			"The Go code that runs instead of a role or playbook: the name under which a Go program registers it. Only that program can serve the kind."},
 			setHandler(func(e *entry) *string { return &e.handler })},
 		{Field{"inheritEnv", typeList, "[]", false,
 			"Names of the operator's environment variables that the command gets in addition to PATH, LANG, TZ, SSL_CERT_FILE, SSL_CERT_DIR " +
