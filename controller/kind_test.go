@@ -346,7 +346,7 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 
 	// After a restart, the object counts as run before, however little is known about it. An object that was created or
-	// changed meanwhile is told apart from it.
+	// changed meanwhile runs with its own cause.
 	edited := create(t, c, object(gvk, ns, "edited", map[string]any{"size": int64(1)}))
 	awaitCondition(t, c, edited, status.Ready, "True")
 	o.stop()

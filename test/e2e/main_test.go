@@ -1,8 +1,8 @@
-// Package e2e tests the whole: the program as it is built from cmd/rolewright, in a process of its own, with the real
-// ansible-runner, against a real API server.
+// Package e2e tests the whole program as it is built from cmd/rolewright, in its own process, with the real ansible-runner,
+// against a real API server.
 //
-// It knows what a user knows: flags, watches.yaml, roles, statuses, exit codes, and the documented paths on disk. It
-// calls no code of the operator. What one package can show alone is tested there, in more cases; here stand those that
+// The tests use what a user knows: flags, watches.yaml, roles, statuses, exit codes, and the documented paths on disk. They
+// call no code of the operator. What one package can show alone is tested there, in more cases. Here are the tests that
 // need all of them.
 package e2e
 
