@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -60,7 +61,8 @@ func TestReserved_AreNoVariables(t *testing.T) {
 			}
 			for key := range asMap(c.decode(t)["spec"]) {
 				if reserved(key) && !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
-					return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
+					told := strconv.Quote(strings.ReplaceAll(cleanText(key), "\t", "�")) + " of the spec is not a variable"
+					return strings.HasPrefix(n.Detail, told) && n.Kind == extravars.ReservedVariable
 				}) {
 					t.Errorf("there is no notice of %q: %+v; keys are converted: %t", key, notices, snake)
 				}
