@@ -251,10 +251,12 @@ func (s scarcity) set(file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// starve limits a process, and its children, to a fifth of a CPU.
+// starve limits a process and all that it has started, such as the fork server, to a fifth of a CPU.
 func (s scarcity) starve(pid int) {
 	s.t.Helper()
-	must.Do(s.t, s.set("cgroup.procs", strconv.Itoa(pid)))
+	for _, p := range must.Get(procs.Tree(pid))(s.t) {
+		must.Do(s.t, s.set("cgroup.procs", strconv.Itoa(p.PID)))
+	}
 	must.Do(s.t, s.set(s.file, "20000"))
 }
 

@@ -59,14 +59,6 @@ func (s *stage) role(name, tasks string) {
 	s.write("roles/"+name+"/tasks/main.yml", tasks)
 }
 
-// playbook creates a playbook with one play on localhost, and returns its path.
-func (s *stage) playbook(name, tasks string) string {
-	s.t.Helper()
-	path := "playbooks/" + name + ".yml"
-	s.write(path, "- hosts: localhost\n  gather_facts: false\n  tasks:\n"+indent(tasks, "    "))
-	return path
-}
-
 func indent(text, by string) string {
 	return by + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+by) + "\n"
 }
