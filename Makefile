@@ -113,8 +113,6 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@if $(call IN_TIME,60); then tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-forked-short; else $(call LATE,fault-plans,60); fi
 	@if $(call IN_TIME,40); then tools/step.sh 'forked runs compared with plain ones' $(MAKE) test-compare; else $(call LATE,test-compare,40); fi
 	@if $(call IN_TIME,60); then tools/step.sh 'end-to-end tests' $(MAKE) test-e2e; else $(call LATE,test-e2e,60); fi
-	@if $(call IN_TIME,40); then tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible; else $(call LATE,e2e,40); fi
-	@$(MAKE) e2e-not-run
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 # If make test has taken too long, it leaves steps out. It names each one where it is left out, and again at the end.
@@ -124,7 +122,7 @@ LATE = echo 'NOT RUN: `make $1`. make test has taken $2 minutes already.' | tee 
 
 .PHONY: test-all
 test-all: IN_TIME = true
-test-all: test ## make test, then what takes longer: the remaining tests with the race detector, all tests on the newer and newest line of Ansible, forked runs, more fault plans, the image, the page in a browser, the development control plane, fuzz targets
+test-all: test ## make test, then what takes longer: the remaining tests with the race detector, all tests on the newer and newest line of Ansible, forked runs, more fault plans, the image, a real cluster, the page in a browser, the development control plane, fuzz targets
 	@tools/step.sh 'the race detector where make test has none' $(MAKE) test-race
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
@@ -134,7 +132,7 @@ test-all: test ## make test, then what takes longer: the remaining tests with th
 	@tools/step.sh 'fault plans with a command' $(MAKE) fault-plans-command
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
 	@tools/step.sh 'the page in a browser' $(MAKE) test-page
-	@tools/step.sh 'what takes longer in a real cluster' $(MAKE) e2e-long-where-possible
+	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'the molecule scenario kind' env ROLEWRIGHT_TEST_EVERY_CASE=1 $(MAKE) test-e2e TESTFLAGS='-run TestMolecule $(TESTFLAGS)'
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
@@ -319,22 +317,10 @@ screenshots: ## make the images of the page in docs/images, each view in both th
 	@tools/browser/install.sh $(BIN)/browser
 	@cd test/page && go test -count=1 -run TestScreenshots . -args -screenshots $(CURDIR)/docs/images
 
-# Tests with this in their names take minutes: nodes fail, or members join, leave and are replaced one after the other.
-E2E_LONG := _Long
-E2E_SHORT := -skip=$(E2E_LONG)
-
-.PHONY: e2e-long-where-possible
-e2e-long-where-possible: ## the tests in a real cluster that make test leaves out
-	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) e2e TESTFLAGS='-run=$(E2E_LONG) $(TESTFLAGS)'; fi
-
 .PHONY: e2e-where-possible
-e2e-where-possible: e2e-not-run
-	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) e2e TESTFLAGS='$(E2E_SHORT) $(TESTFLAGS)'; fi
-
-# Says whether make e2e cannot run here. make test calls this again at the end, where the message is not overlooked.
-.PHONY: e2e-not-run
-e2e-not-run:
-	@reasons=$$(tools/node/able.sh) || printf 'NOT RUN: `make e2e`. This machine cannot run a node:\n%s\n' "$$reasons"
+e2e-where-possible:
+	@if reasons=$$(tools/node/able.sh); then timeout --foreground 3h $(MAKE) e2e; else \
+		printf 'NOT RUN: `make e2e`. This machine cannot run a node:\n%s\n' "$$reasons"; fi
 
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: that many inputs)
