@@ -175,10 +175,10 @@ func TestOutcome_OfRunsThatTookTheMemoryTogether(t *testing.T) {
 		})
 	}
 	run := end(runner.ErrMemoryShared)
-	if run.Result != status.Interrupted || run.Reason != status.ReasonOutOfMemory || !strings.HasSuffix(run.Message, "180 MiB; raise the container's memory limit, or lower --max-concurrent-runs; it is repeated") {
+	if run.Reason != status.ReasonNoMemory || run.Attempts != 2 || !strings.HasSuffix(run.Message, "180 MiB; raise the container's memory limit, or lower --max-concurrent-runs") {
 		t.Errorf("with others: %+v", run)
 	}
-	must.Be(t, "put off, for the second in a row", true, run.BacksOff() && blocked(blocked(0, run), run) == 2)
+	must.Be(t, "in a row", 2, blocked(blocked(0, run), run))
 	if run = end(runner.ErrMemory); run.Result != status.Failed || run.Attempts != 3 {
 		t.Errorf("alone: %+v", run)
 	}

@@ -87,7 +87,7 @@ func (r retry) unbounded() retry {
 // run, it could not be made, or it was cancelled. Such failures do not count as attempts.
 func blameless(reason string) bool {
 	switch reason {
-	case string(runner.NoSpace), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonCancelled, string(runner.CommandNotRunnable):
+	case string(runner.NoSpace), status.ReasonNoMemory, status.ReasonUnavailable, status.ReasonNotRun, status.ReasonCancelled, string(runner.CommandNotRunnable):
 		return true
 	}
 	return false

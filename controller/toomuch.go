@@ -9,19 +9,18 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// tookTooMuch fills in the record of a run that was stopped for its memory or number of processes. A run that had
-// only its share of the memory has not failed.
+// tookTooMuch fills in the record of a run that was stopped for its memory or number of processes.
 func tookTooMuch(s *scope, run *status.Run, said string) {
-	if errors.Is(s.err, runner.ErrMemoryShared) {
-		wasInterrupted(s, run, status.ReasonOutOfMemory, stoppedAt(s, said)+"; raise the container's memory limit, or lower --max-concurrent-runs")
-		return
-	}
 	run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
 	remedy := "raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"
 	if s.result.Executor() == runner.ExecutorJob {
 		remedy = "raise the memory limit in the watch's job, or make the role use less memory"
 	}
-	if errors.Is(s.err, runner.ErrProcesses) {
+	switch {
+	case errors.Is(s.err, runner.ErrMemoryShared):
+		run.Reason = status.ReasonNoMemory
+		remedy = "raise the container's memory limit, or lower --max-concurrent-runs"
+	case errors.Is(s.err, runner.ErrProcesses):
 		run.Reason = status.ReasonTooManyProcesses
 		remedy = "find out what the task keeps starting; if the role needs that many processes, raise the container's process limit, " +
 			"or its CPU limit if it has no process limit"

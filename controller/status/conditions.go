@@ -141,7 +141,7 @@ func verdictReasons() map[string]bool {
 		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true, ReasonReferenceNotFound: true,
 		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
 		"CommandFailed": true, "CommandNotRunnable": true, "InputRefused": true, "ProtocolError": true, "ContradictoryResult": true, "LeftProcesses": true,
-		ReasonOutOfMemory: true, ReasonTooManyProcesses: true, ReasonCancelled: true, ReasonHookFailed: true,
+		ReasonOutOfMemory: true, ReasonNoMemory: true, ReasonTooManyProcesses: true, ReasonCancelled: true, ReasonHookFailed: true,
 	}
 }
 

@@ -42,8 +42,10 @@ const (
 	ReasonCancelled = "Cancelled"
 	// ReasonHookFailed: Go code of the program around the run has failed.
 	ReasonHookFailed = "HookFailed"
-	// ReasonOutOfMemory: the run was stopped because it took the memory that was left, alone or together with others.
+	// ReasonOutOfMemory: the run was stopped because it took the memory that was left.
 	ReasonOutOfMemory = "OutOfMemory"
+	// ReasonNoMemory: the run was stopped because all runs together took the memory that was left.
+	ReasonNoMemory = "NoMemory"
 	// ReasonTooManyProcesses: the run was stopped because it started so many processes
 	// that hardly another could be started.
 	ReasonTooManyProcesses = "TooManyProcesses"
@@ -136,12 +138,9 @@ const refusesInput = "InputRefused"
 // process executed the run.
 func (r Run) RefusesInput() bool { return r.Result == Failed && r.Reason == refusesInput }
 
-// Disrupted reports whether the cluster ended the run, or whether it was stopped because all runs together took the
-// memory that was left. Such a run is repeated with backoff, since the cause, such as too little ephemeral storage, may
-// end the next one, too.
-func (r Run) Disrupted() bool {
-	return r.Result == Interrupted && (r.Reason == ReasonDisrupted || r.Reason == ReasonOutOfMemory)
-}
+// Disrupted reports whether the cluster ended the run. Such a run is repeated with backoff, since the
+// cause, such as too little ephemeral storage, may end the next one, too.
+func (r Run) Disrupted() bool { return r.Result == Interrupted && r.Reason == ReasonDisrupted }
 
 // lossesAtOnce is how many runs in a row may be lost before the next one is delayed. It is above 0 because
 // operators are also killed for other reasons than their runs.
