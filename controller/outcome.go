@@ -190,7 +190,7 @@ func whyCutAgain(err error) string {
 
 // interrupted reports whether a run was stopped through no fault of its own.
 func interrupted(err error) bool {
-	causes := []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill}
+	causes := []error{ErrShutdown, errReplaced, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill}
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 

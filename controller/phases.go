@@ -334,8 +334,10 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 	planned := s.fingerprint
 	r.readSettings(s)
 	s.fingerprint, s.err = s.content.inputs.fingerprint(ctx, s)
-	if ctx.Err() != nil {
-		s.err = ErrShutdown // the run is not even started
+	if ctx.Err() != nil { // the run is not even started
+		if s.err = context.Cause(ctx); !interrupted(s.err) {
+			s.err = ErrShutdown
+		}
 	}
 	s.inputs = r.packInputs(s)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
