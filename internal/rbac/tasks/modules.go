@@ -158,7 +158,7 @@ func (a args) k8s(objects []Use) {
 	if a.may("state", "absent") {
 		verbs := "delete get"
 		if a.mayLack("name") && !a.has("resource_definition", "definition", "inline", "template", "src") || a.has("label_selectors", "delete_all") {
-			verbs = "delete list" // lists, and deletes one after the other
+			verbs = "delete get list" // lists, and then gets and deletes one after the other
 		}
 		a.use(objects, "", verbs, false)
 	}
