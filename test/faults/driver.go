@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -276,6 +277,8 @@ func (d *driver) verdict(total row) error {
 	left := slices.DeleteFunc(slices.Clone(d.kept.plans), func(p plan.Plan) bool { return done[p.Name] })
 	if left := len(left); left > 0 {
 		errs = append(errs, fmt.Errorf("%d plans are left: call it again with -out %s", left, d.o.Dir))
+	} else if points := unreachedPoints(d.results); d.o.matrix && len(points) > 0 {
+		errs = append(errs, fmt.Errorf("no plan reached the failpoint %s", strings.Join(points, ", ")))
 	}
 	if total.violations > 0 {
 		errs = append(errs, fmt.Errorf("%d plans violate an invariant", total.violations))
@@ -287,6 +290,19 @@ func (d *driver) verdict(total row) error {
 		errs = append(errs, fmt.Errorf("%d of %d plans found no chance to do what they are for", missed, total.plans))
 	}
 	return errors.Join(errs...)
+}
+
+// unreachedPoints returns the failpoints that plans are for, but that none of them
+// reached: the share of plans that may miss theirs would hide a single failpoint.
+func unreachedPoints(results []campaign.Result) []string {
+	reached := map[string]bool{}
+	for _, res := range results {
+		if f := res.Plan.Failpoints; len(f) > 0 {
+			point := f[len(f)-1].Name
+			reached[point] = reached[point] || res.Reached
+		}
+	}
+	return slices.DeleteFunc(sorted(reached), func(point string) bool { return reached[point] })
 }
 
 func at[T any](m map[string]*T, key string) *T {

@@ -1,7 +1,8 @@
 // Command faults confronts the operator with faults: it carries out fault plans
 // (package plan) on the embedded control plane, checks the invariants on what
 // was recorded, and prints a table. It exits with 1 if an invariant was
-// violated, or if too many plans never reached the point that they wait for.
+// violated, if too many plans never reached the point that they wait for, or if no
+// plan of a kill matrix reached one of its failpoints.
 //
 // `make faults` runs everything, `make test` the fixed plans. With -out, a campaign
 // can be stopped and resumed: the directory keeps the operator, the plans and
