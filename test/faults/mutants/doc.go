@@ -1,7 +1,8 @@
 // Command mutants measures the fault campaign (package campaign) and its checks
 // (package history). It builds the operator with one seeded bug at a time and
 // carries out the campaign's plans, each once, until one finds a violation that the
-// operator without the bug does not have. Each bug is a patch in testdata. The tree
+// operator without the bug does not have, and finds the same invariant violated again
+// in one of two further passes. Each bug is a patch in testdata. The tree
 // is never changed: the compiler reads the patched files from elsewhere (go build
 // -overlay). Patches that no longer apply are listed at the end.
 //
