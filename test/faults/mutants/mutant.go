@@ -126,7 +126,15 @@ func (m mutant) build(ctx context.Context, root, dir string) (string, error) {
 	}
 	replace := map[string]string{}
 	for _, file := range m.files {
-		replace[filepath.Join(root, file)] = filepath.Join(dir, "patched", file)
+		patched := filepath.Join(dir, "patched", file)
+		replace[filepath.Join(root, file)] = patched
+		// The operator has Python as text: if it did not compile, no run could be forked, and every plan would catch that.
+		if filepath.Ext(file) == ".py" {
+			cmd := exec.CommandContext(ctx, "python3", "-c", `import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")`, patched)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
+			}
+		}
 	}
 	overlay := filepath.Join(dir, "overlay.json")
 	data, err := json.Marshal(map[string]any{"Replace": replace})
