@@ -107,39 +107,48 @@ func (o options) hunt(ctx context.Context, chosen []mutant) error {
 	if o.Rolewright, err = (mutant{Name: "sound"}).build(ctx, o.root, filepath.Join(o.Dir, "sound")); err != nil {
 		return err
 	}
+	if len(results) > 0 {
+		fmt.Printf("%d seeded bugs were tried before, %d are left\n", len(results), len(left))
+	}
 	n := len(left)
 	for _, forked := range []bool{false, true} {
 		mine := slices.DeleteFunc(slices.Clone(left), func(m mutant) bool { return m.Forked != forked })
-		if len(mine) == 0 {
+		if len(mine) == 0 || ctx.Err() != nil || err != nil {
 			continue
 		}
-		opts := o.Options
-		opts.Forked, opts.Dir = forked, filepath.Join(o.Dir, fmt.Sprintf("sound-forked-%t", forked))
-		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-			return err
-		}
-		c, err := campaign.New(ctx, opts)
-		if err != nil {
-			return err
-		}
-		s, err := newSuite(ctx, c, o, forked)
-		for _, m := range mine {
-			if err != nil || ctx.Err() != nil {
-				break
-			}
-			r := s.try(ctx, o, m)
-			if ctx.Err() != nil {
-				break
-			}
+		err = o.tryAll(ctx, mine, forked, func(r result) error {
 			fmt.Println(r)
 			results, n = append(results, r), n-1
-			err = campaign.AddResult(path, r)
-		}
-		if err := errors.Join(err, c.Close()); err != nil {
-			return err
-		}
+			return campaign.AddResult(path, r)
+		})
 	}
-	return errors.Join(ctx.Err(), report(o, results, n))
+	return errors.Join(ctx.Err(), err, report(o, results, n))
+}
+
+// tryAll tries mutants until it is stopped, all with plain runs or all with forked ones.
+func (o options) tryAll(ctx context.Context, mutants []mutant, forked bool, done func(result) error) (err error) {
+	opts := o.Options
+	opts.Forked, opts.Dir = forked, filepath.Join(o.Dir, fmt.Sprintf("sound-forked-%t", forked))
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return err
+	}
+	c, err := campaign.New(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	s, err := newSuite(ctx, c, o, forked)
+	for _, m := range mutants {
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		r := s.try(ctx, o, m)
+		if ctx.Err() != nil {
+			break
+		}
+		err = done(r)
+	}
+	return err
 }
 
 // snapshot makes a copy of the last commit, or uses an existing copy, so that
