@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,8 +145,22 @@ func (g cgroup) kill() {
 	}
 }
 
-// remove removes the group, which must be empty.
+// remove removes the group, whose processes must be dead. The kernel refuses to for as long as it tears down the memory of a
+// thread whose process cgroup.procs does not list anymore, so remove tries for about a second.
 func (g cgroup) remove() error {
+	pause := time.Millisecond
+	for range refusedSurveys {
+		if err := g.rmdir(); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, maxPause)
+	}
+	return g.rmdir()
+}
+
+// rmdir is a single attempt to remove the group.
+func (g cgroup) rmdir() error {
 	var errs []error
 	for _, dir := range slices.Backward(g.all()) {
 		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -3,7 +3,10 @@ package supervise
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -67,6 +70,42 @@ func TestCgroup_RemovesWhatTheCommandMade(t *testing.T) {
 		}
 		if len(group.all()) > 0 {
 			t.Errorf("left: %v", group.all())
+		}
+	})
+}
+
+// A process that has just been killed keeps the kernel from removing its group until its threads have ended.
+func TestCgroup_GoesWithAProcessThatIsEnding(t *testing.T) {
+	t.Parallel()
+	parent, err := delegated()
+	if err != nil {
+		t.Skipf("NOT TESTED WITH CONTROL GROUPS: %v; it takes a writable cgroup2, as root has it", err)
+	}
+	group := must.Get(newCgroup(parent, "test-ending-"+strconv.Itoa(os.Getpid())))(t)
+	dir := must.Get(os.Open(string(group)))(t)
+	defer dir.Close()
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	must.Do(t, cmd.Start())
+	group.kill()
+	if err := group.remove(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	_ = group.remove()
+}
+
+// If an operator was killed together with its supervising processes, the next one removes their groups.
+func TestCgroup_IsRemovedByTheNextOperator(t *testing.T) {
+	bothWays(t, func(t *testing.T, way string, s *Launcher) {
+		t.Helper()
+		c := recorded(t, "")
+		group, err := newCgroup(s.groups(), c.Run)
+		if (err == nil) != (way == grouping) {
+			t.Fatal(err)
+		}
+		if err := s.Reap(c); err != nil || len(group.all()) > 0 {
+			t.Errorf("left: %v, %v", group.all(), err)
 		}
 	})
 }
