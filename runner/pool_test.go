@@ -12,11 +12,13 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// Settings with which modules are not forked, or have another shell, keep no playbook from being forked.
+// Settings with which modules are not forked, or have another shell, keep no playbook from being forked, nor does a missing client.
 func TestPool_ChecksItsServers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()
-	for _, set := range []string{"ANSIBLE_PIPELINING=1", "ANSIBLE_EXECUTABLE=/bin/bash", "app.properties=1", "HTTPS_PROXY=http://p.invalid"} {
+	hides := t.TempDir()
+	write(t, filepath.Join(hides, "sitecustomize.py"), "import sys; sys.modules['kubernetes'] = None\n", 0o600)
+	for _, set := range []string{"PYTHONPATH=" + hides, "ENABLE_TURBO_MODE=1", "ANSIBLE_PIPELINING=1", "ANSIBLE_EXECUTABLE=/bin/bash", "app.properties=1", "HTTPS_PROXY=http://p.invalid"} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
 			o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), set), ForkTimeout: patient}
@@ -61,6 +63,7 @@ func TestPool_NamesWhatDiffers(t *testing.T) {
 	for _, tt := range []struct{ name, module, patch, differs string }{
 		{"a loop", "ansible.executor.task_executor", "old = module.TaskExecutor._get_loop_items; module.TaskExecutor._get_loop_items = lambda self: (old(self) or [])[:1] or None", "self-check: loop"},
 		{"a handler", "ansible.playbook.handler", "module.Handler.is_host_notified = lambda self, host: False", "self-check: handler"},
+		{"the Kubernetes client", "kubernetes.dynamic.client", "module.DynamicClient.request = None", "self-check: kubernetes.core"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -214,7 +214,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 		}, "too long for the path of a socket"},
 		"a check that fails": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
-			o.Check = func(_ context.Context, dir, socket string) error {
+			o.Check = func(_ context.Context, dir, socket string, _ bool) error {
 				if _, err := os.Stat(socket); err != nil || filepath.Dir(socket) != dir {
 					t.Errorf("%s, %s: %v", dir, socket, err)
 				}

@@ -81,7 +81,9 @@ type about struct {
 	Differs []string `json:"differs"` // what differs from the tested lines of Ansible
 	Workers []string `json:"workers"` // what differs from the tested version of its line, and makes tasks have workers
 	PID     int      `json:"pid"`
-	Files   []string `json:"files"` // what it has imported and read, or would have if it existed
+	// Kubernetes is true if the collection kubernetes.core and the Kubernetes client are installed.
+	Kubernetes bool     `json:"kubernetes"`
+	Files      []string `json:"files"` // what it has imported and read, or would have if it existed
 }
 
 // LineError says that ansible-core is of a line that is not tested and differs in what
@@ -223,7 +225,7 @@ func (p *Pool) admit(ctx context.Context, s *server, before snapshot, programs .
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errors.New("it takes too long"))
 	defer cancel()
-	if err := p.opts.Check(ctx, s.dir, s.socket); err != nil {
+	if err := p.opts.Check(ctx, s.dir, s.socket, s.about.Kubernetes); err != nil {
 		return fmt.Errorf("self-check: %w", err)
 	}
 	return nil

@@ -57,8 +57,9 @@ type Options struct {
 	TrustLine bool
 	// Check makes a run from the server with the socket. If the run differs from a
 	// cold start, it returns an error, and the server is not used. It may use the
-	// directory dir. nil checks nothing.
-	Check func(ctx context.Context, dir, socket string) error `json:"-"`
+	// directory dir. kubernetes says whether modules of the collection kubernetes.core
+	// are forked: it and the Kubernetes client are installed. nil checks nothing.
+	Check func(ctx context.Context, dir, socket string, kubernetes bool) error `json:"-"`
 	// Trace is a file to which the servers append which parts of the runs were forked
 	// and which executed, and what their processes used; empty for none.
 	Trace string

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -31,7 +32,11 @@ def about() -> dict:
     import ansible.release
 
     core = ansible.release.__version__
-    return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources()}
+    # In the turbo mode, modules of kubernetes.core are not forked.
+    kubernetes = any(map(os.path.isdir, ansiblefiles.kubernetes_core())) and importlib.util.find_spec("kubernetes") is not None \
+        and "ENABLE_TURBO_MODE" not in serverstate.ENVIRONMENT
+    return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources(),
+            "kubernetes": kubernetes}
 
 
 def read() -> list[str]:
