@@ -47,7 +47,8 @@ func TestMigration(t *testing.T) {
 	for _, namespace := range []string{"inside", "outside"} {
 		s.kubectl(t, "create", "namespace", namespace)
 	}
-	s.kubectl(t, "set", "env", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "WATCH_NAMESPACE=inside")
+	s.kubectl(t, "set", "env", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "WATCH_NAMESPACE=inside",
+		"MAX_CONCURRENT_RECONCILES_POT_KITCHEN_EXAMPLE_COM=2") // a greedy one beside one that waits
 	s.kubectl(t, "patch", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "--type=json",
 		`--patch=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--artifacts-max-bytes-per-run=8Mi"},
 			{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--leader-elect-lease-duration=2m"},
@@ -124,9 +125,10 @@ func harden(t *testing.T, s *shell) {
 	s.eventually(t, "one Pod", s.equals("1", "get", deployment, "--namespace="+teaSystem, "--output=jsonpath={.status.replicas}"))
 }
 
-// pot is the part of a verdict that does not depend on when and where it was made.
+// pot is the part of a verdict that does not depend on when and where it was made, with the run's ID and its executor.
 type pot struct {
 	Types, Message, Result, Reason string
+	ID                             string
 	Counts                         map[string]int
 	Executor                       string
 }
@@ -144,7 +146,7 @@ func verdicts(t *testing.T, s *shell) {
 	}
 	for outcome, good := range outcomes {
 		inside, outside := judged(t, s, "inside", outcome), judged(t, s, "outside", outcome)
-		outside.Executor = inside.Executor // how a run is made is no part of its verdict
+		outside.Executor, outside.ID = inside.Executor, inside.ID // no part of the verdict
 		if diff := cmp.Diff(outside, inside); diff != "" {
 			t.Errorf("%s: the verdict (-outside +in the Pod)\n%s", outcome, diff)
 		}
@@ -154,8 +156,9 @@ func verdicts(t *testing.T, s *shell) {
 	}
 }
 
-// greedy has forked runs that take all there is in the container: each is ended and named, the
-// other object runs, and the container is not restarted. Nor is it for a Lease that was not renewed meanwhile: it has minutes.
+// greedy has forked runs that take all there is in the container: each is ended and named, the run in progress beside it
+// succeeds, other objects run afterwards, and the container is not restarted. Nor is it for a Lease that was not renewed
+// meanwhile: it has minutes.
 func greedy(t *testing.T, s *shell) {
 	t.Helper()
 	in := "--namespace=inside"
@@ -166,22 +169,34 @@ func greedy(t *testing.T, s *shell) {
 		"pours":  {"ArtifactsTooLarge", "--artifacts-max-bytes-per-run"},
 		"forks":  {"TooManyProcesses", "taken for the limit"},
 	} {
-		object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
-		if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
-			t.Fatalf("write an object: %v", err)
-		}
-		s.ask(t, "apply", in, "--filename", outcome+".json")
+		beside := "beside-" + outcome
+		run := waitingRun(t, s, beside)
+		s.apply(t, fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q, "namespace": "inside"}, "spec": {"outcome": %q}}`, outcome, outcome))
 		got := judged(t, s, "inside", outcome)
 		if got.Reason != want.reason || !strings.Contains(got.Message, want.says) || got.Executor != "warm" {
 			t.Errorf("%s: %+v, want %s in a forked run", outcome, got, want.reason)
 		}
 		t.Logf("%s: %s", outcome, got.Message)
 		s.ask(t, "delete", "pot/"+outcome, in)
+		s.ask(t, "exec", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "--", "touch", "/tmp/"+beside)
+		if other := judged(t, s, "inside", beside); other.Result != "Succeeded" || other.ID != run {
+			t.Errorf("beside %s: %+v, want success of the run %s", outcome, other, run)
+		}
+		s.ask(t, "delete", "pot/"+beside, in)
 		brew(t, s)
 	}
 	if after := s.ask(t, restarts...); after != before {
 		t.Errorf("containers were restarted: %s, before %s", after, before)
 	}
+}
+
+// waitingRun makes a Pot whose run waits for the file /tmp/NAME, and returns the run's ID when it does so.
+func waitingRun(t *testing.T, s *shell, name string) string {
+	t.Helper()
+	s.apply(t, fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q, "namespace": "inside"}, "spec": {"outcome": "waits"}}`, name))
+	ask := []string{"get", "pot/" + name, "--namespace=inside", "--output=jsonpath={.status.ansible.activeRun.task.name}"}
+	s.eventually(t, name+" to wait", s.equals("Wait for the guests", ask...))
+	return s.ask(t, "get", "pot/"+name, "--namespace=inside", "--output=jsonpath={.status.ansible.activeRun.id}")
 }
 
 // judged waits for the verdict on a Pot.
