@@ -88,8 +88,9 @@ task:
   # rolewright:rbac core configmaps get
   # rolewright:rbac none
 
-With --api-calls or --allow-unknown it succeeds anyway; with --strict it fails and
-writes nothing.
+With --allow-unknown it succeeds anyway; with --strict it fails and writes nothing.
+With --api-calls it fails only if the resource of a kind that the operator itself
+watches or reads is not known: no record has those requests.
 
 The resources of kinds are known for Kubernetes' own kinds and for those of the
 CustomResourceDefinitions in --crd-dir. Others are looked up in the cluster, if
@@ -120,7 +121,7 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.scan, "scan", true, "Read the tasks.")
 	fs.BoolVar(&o.offline, "offline", false, "Do not contact the cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
-	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed even if the requests of some tasks are not known.")
+	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed even if some requests are not known.")
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "As for \"run\".")
 	o.contentPaths.bindFlags(fs)
 }
@@ -146,10 +147,23 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 	} else if err = os.WriteFile(o.output, []byte(text), 0o644); err != nil {
 		err = fmt.Errorf("--output: %w", err)
 	}
-	if err == nil && len(gaps) > 0 && len(o.calls) == 0 && !o.allow {
-		return fmt.Errorf("%s not known, so the role may lack permissions: %s", counted(len(gaps), "place is", "places are"), recordIt)
+	switch {
+	case err != nil || o.allow || len(gaps) == 0:
+		return err
+	case len(o.calls) > 0:
+		return ownUnknown(gaps, o.definitions)
 	}
-	return err
+	return fmt.Errorf("%s not known, so the role may lack permissions: %s", counted(len(gaps), "place is", "places are"), recordIt)
+}
+
+// ownUnknown fails if the role lacks permissions without which the operator cannot work.
+func ownUnknown(gaps []tasks.Gap, definitions string) error {
+	for _, g := range gaps {
+		if g.Own {
+			return fmt.Errorf("%s: not known: %s: the operator cannot work with this role: put the CustomResourceDefinition below %s", g.Place, g.What, definitions)
+		}
+	}
+	return nil
 }
 
 func (o *generateRBACOptions) yaml(needs rbac.Needs, gaps []tasks.Gap) string {

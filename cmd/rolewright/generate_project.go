@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,7 +39,11 @@ A file that exists with different content is kept: the diff is shown, and the ex
 code is 1. --force overwrites such files; to write only one of them again, delete it
 first. Existing CRDs and samples are not changed: "rolewright generate crd" brings
 CRDs up to date. A project of operator-sdk has other manifests: look at the diffs of
---check first.`,
+--check first.
+
+If watches.yaml refers to a kind that is not Kubernetes' own and whose CRD is not below
+config/crd, the permissions lack it, and the exit code is 1, too. A CRD of another
+operator can be in config/crd/external, where it is read but not installed.`,
 		Example: `  rolewright generate manifests
   rolewright generate manifests --check`,
 		Args: cobra.NoArgs,
@@ -84,9 +89,11 @@ func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
 	file.Replaces = err == nil && string(there) == before
 	files := append(made.Files, file)
 	if o.checkOnly {
-		return o.check(files, made.Notes, `run "rolewright generate manifests"`)
+		err = o.check(files, made.Notes, `run "rolewright generate manifests"`)
+	} else {
+		err = o.restore(files, made.Notes)
 	}
-	return o.restore(files, made.Notes)
+	return errors.Join(err, ownUnknown(gaps, defaultDefinitions))
 }
 
 // restore writes the files that are missing. It keeps files that exist with another

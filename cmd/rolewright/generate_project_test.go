@@ -80,6 +80,18 @@ func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) 
 	}
 }
 
+// A role without what the operator itself watches is written, and is no success.
+func TestGenerateManifests_AKindWhoseResourceIsNotKnown(t *testing.T) {
+	scaffolded(t)
+	replaceIn(t, "watches.yaml", "role: web", "role: web\n  triggers: [{group: a.b, version: v1, kind: Cup, selector: {}}]")
+	for _, args := range [][]string{{}, {"--check"}} {
+		code, _, stderr := invoke(append([]string{"rolewright", "generate", "manifests"}, args...)...)
+		if code != 1 || !strings.Contains(stderr, "a.b/v1, Kind=Cup") || !strings.Contains(stderr, "the operator cannot work with this role") {
+			t.Errorf("%q: code %d\n%s", args, code, stderr)
+		}
+	}
+}
+
 // A project whose watch makes Jobs gets what they need: its operator starts as config/default deploys it.
 func TestGenerateManifests_Jobs(t *testing.T) {
 	scaffolded(t)

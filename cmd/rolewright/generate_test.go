@@ -116,6 +116,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 	}{
 		"places that are not known":   {[]string{"--strict", "--output=" + output}, "places are not known (--strict)"},
 		"a role that may not work":    {nil, "places are not known, so the role may lack permissions: record the requests"},
+		"a record of no own requests": {[]string{"--scan=false", "--api-calls=calls-1.jsonl"}, "watches.yaml:1: not known: the resource name of the watched kind"},
 		"no watches file":             {[]string{"--watches-file=nowhere.yaml"}, "nowhere.yaml"},
 		"nothing to read":             {[]string{"--scan=false"}, "give a record of runs with --api-calls"},
 		"no record":                   {[]string{"--api-calls=nowhere.jsonl"}, "--api-calls: read the record of API calls: open nowhere.jsonl"},

@@ -77,7 +77,15 @@ func Generate(in Input) (Output, error) {
 }
 
 func (g *generator) gap(place tasks.Place, format string, args ...any) {
-	gap := tasks.Gap{Place: place, What: fmt.Sprintf(format, args...)}
+	g.add(tasks.Gap{Place: place, What: fmt.Sprintf(format, args...)})
+}
+
+// ownGap reports what the operator itself cannot request.
+func (g *generator) ownGap(w watches.Watch, format string, args ...any) {
+	g.add(tasks.Gap{Place: tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, What: fmt.Sprintf(format, args...), Own: true})
+}
+
+func (g *generator) add(gap tasks.Gap) {
 	if !slices.Contains(g.out.Gaps, gap) {
 		g.out.Gaps = append(g.out.Gaps, gap)
 	}
@@ -89,7 +97,7 @@ func (g *generator) gap(place tasks.Place, format string, args ...any) {
 func (g *generator) own(w watches.Watch) {
 	r, ok := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
 	if !ok {
-		g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "the resource name of the watched kind %s", w.GVK)
+		g.ownGap(w, "the resource name of the watched kind %s", w.GVK)
 		return
 	}
 	n := Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}
@@ -135,7 +143,7 @@ func (g *generator) refers(w watches.Watch) {
 	add := func(kind schema.GroupVersionKind, verbs ...string) {
 		r, ok := g.Find(kind.GroupVersion().String(), kind.Kind)
 		if !ok {
-			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "the resource name of %s, to which the watch of %s refers", kind, w.GVK)
+			g.ownGap(w, "the resource name of %s, to which the watch of %s refers", kind, w.GVK)
 			return
 		}
 		g.out.Needs.Add(Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}, verbs...)

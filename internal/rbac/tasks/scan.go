@@ -51,6 +51,8 @@ type Direct struct {
 type Gap struct {
 	Place
 	What string
+	// Own is true if the operator itself makes the requests, so that no record of runs has them.
+	Own bool
 }
 
 // Report is the result of a scan, in the order of the tasks.
@@ -78,7 +80,7 @@ type scanner struct {
 
 // Gap implements content.Visitor: it reports a place whose requests are not known.
 func (s *scanner) Gap(f content.Frame, line int, format string, args ...any) {
-	g := Gap{Place{f.File, line}, fmt.Sprintf(format, args...)}
+	g := Gap{Place: Place{f.File, line}, What: fmt.Sprintf(format, args...)}
 	if !slices.Contains(s.report.Gaps, g) {
 		s.report.Gaps = append(s.report.Gaps, g)
 	}
