@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // NoticeKind says what happened to a part of an object.
@@ -86,12 +88,5 @@ func bounded(s string) string {
 		}
 		return r
 	}, s[:min(len(s), maxText+utf8.UTFMax)])
-	if len(s) <= maxText {
-		return s
-	}
-	end := maxText
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
+	return text.Clip(s, maxText)
 }

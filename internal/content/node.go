@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Documents yields the roots of the documents in a YAML text, without empty ones. After an error it ends.
@@ -96,7 +98,7 @@ func Text(n *yaml.Node) string {
 	}
 	line, _, more := strings.Cut(strings.TrimSpace(n.Value), "\n")
 	if more || len(line) > 80 {
-		line = strings.ToValidUTF8(line[:min(len(line), 80)], "") + " …"
+		line = text.Cut(line, 80) + " …"
 	}
 	return line
 }

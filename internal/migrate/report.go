@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Difference is a place in a project where ansible-operator and Rolewright differ.
@@ -229,18 +230,15 @@ func (r *reporter) add(rule string, line int, text string) *Difference {
 	return r.addWith(r.rules[rule], line, text)
 }
 
-func (r *reporter) addWith(rule Rule, line int, text string) *Difference {
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+func (r *reporter) addWith(rule Rule, line int, found string) *Difference {
+	found, _, _ = strings.Cut(strings.TrimSpace(found), "\n")
 	if key := r.file + "\x00" + rule.ID; r.same[key] >= maxSame {
 		return &Difference{}
 	} else if r.same[key]++; r.same[key] == maxSame {
-		text = "there may be more of this in the file: they are not listed"
-	}
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+		found = "there may be more of this in the file: they are not listed"
 	}
 	r.Differences = append(r.Differences, Difference{
-		Rule: rule.ID, Severity: rule.Severity, File: r.file, Line: line, Text: printable(text),
+		Rule: rule.ID, Severity: rule.Severity, File: r.file, Line: line, Text: text.Clip(text.OneLine(found), maxText),
 		AnsibleOperator: rule.AnsibleOperator, Rolewright: rule.Rolewright, Switch: rule.Switch, Do: rule.Do,
 	})
 	return &r.Differences[len(r.Differences)-1]
@@ -255,19 +253,6 @@ func (r *reporter) change(d *Difference, level Level, text string, e edit) {
 }
 
 func (r *reporter) unread(err error) { r.add(notRead, 0, err.Error()) }
-
-// printable removes control characters from a text of the project.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c == '\t' {
-			return ' '
-		}
-		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(text, ""))
-}
 
 // manifests checks the objects of a file.
 func (r *reporter) manifests(text string) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
@@ -60,7 +61,7 @@ func Simulate(ctx context.Context, root string) (Simulation, error) {
 			return ctx.Err()
 		}
 		if err != nil {
-			s.Unread = append(s.Unread, printable(err.Error()))
+			s.Unread = append(s.Unread, text.OneLine(err.Error()))
 			return nil
 		}
 		if !entry.IsDir() || entry.Name() != "job_events" {
@@ -84,7 +85,7 @@ func Simulate(ctx context.Context, root string) (Simulation, error) {
 func (s *Simulation) judge(ctx context.Context, root, dir, id string) {
 	then, err := incumbentVerdict(ctx, filepath.Join(dir, "artifacts", id, "job_events"))
 	if err != nil {
-		s.Unread = append(s.Unread, printable(err.Error()))
+		s.Unread = append(s.Unread, text.OneLine(err.Error()))
 		return
 	}
 	result, err := runner.Recorded(ctx, dir, id)
@@ -106,7 +107,7 @@ func (s *Simulation) judge(ctx context.Context, root, dir, id string) {
 		return
 	}
 	s.Differ = append(s.Differ, Judged{
-		Object: printable(filepath.ToSlash(object)), Run: printable(id), AnsibleOperator: then, Rolewright: string(now.Reason), Message: now.Message,
+		Object: text.OneLine(filepath.ToSlash(object)), Run: text.OneLine(id), AnsibleOperator: then, Rolewright: string(now.Reason), Message: now.Message,
 	})
 }
 
