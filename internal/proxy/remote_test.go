@@ -101,7 +101,7 @@ func TestServeRemote_CutsAnExecOutOfOrder(t *testing.T) {
 	for _, subresource := range []string{"attach", "exec"} {
 		tap := &tapped{Conn: must.Get((&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String()))(t)}
 		conn, r := upgraded(t, func(testing.TB) net.Conn {
-			return tls.Client(tap, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) //nolint:gosec // it is about how the connection ends
+			return tls.Client(tap, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) // it is about how the connection ends
 		}, token, http.MethodGet, pod+subresource, "websocket")
 		cut := subresource == "exec"
 		if cut {
@@ -203,7 +203,7 @@ func TestServeRemote_SpeaksNoHTTP2(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.NotFoundHandler()) }()
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} //nolint:gosec // what is offered is looked at, and nothing is sent
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} // what is offered is looked at, and nothing is sent
 		conn, err := dialer.DialContext(ctx, "tcp", listener.Addr().String())
 		if (err == nil) != (protocol == "http/1.1") {
 			t.Errorf("a client that speaks %s: %v", protocol, err)

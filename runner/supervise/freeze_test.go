@@ -16,7 +16,7 @@ import (
 
 // A fork bomb stands still while the container is frozen; outside of a container, which TestSuite_AsProcessOne makes one, nothing
 // does. It is not parallel: other tests would stand still too.
-func TestFreeze_StopsTheContainer(t *testing.T) { //nolint:paralleltest // see above
+func TestFreeze_StopsTheContainer(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	must.Do(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
@@ -43,7 +43,7 @@ func TestFreeze_StopsTheContainer(t *testing.T) { //nolint:paralleltest // see a
 
 // A process that is on its way to its execve holds a thread that a garbage collection waits for: were it stopped there, the
 // collection, and with it the end of the freeze, would never come.
-func TestFreeze_StopsNoProcessThatIsBeingStarted(t *testing.T) { //nolint:paralleltest // see above
+func TestFreeze_StopsNoProcessThatIsBeingStarted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var starting sync.WaitGroup
 	for range 4 {
