@@ -144,7 +144,8 @@ func create(t *testing.T, s *shell) {
 	s.kubectl(t, "wait", "--for=condition=Successful", "--timeout=600s", sample)
 	s.kubectl(t, "get", sample)
 	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
-	s.kubectl(t, "get", sample, "--output=jsonpath={.status}")
+	s.kubectl(t, "get", sample, `--output=jsonpath={range .status.conditions[*]}{.type}: {.status}{"\n"}{end}`+
+		"{.status.ansible.lastRun.result} in {.status.ansible.lastRun.duration}: {.status.ansible.lastRun.counts}")
 	serving(t, s, 3)
 	forked(t, s, system, manager)
 }
