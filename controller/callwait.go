@@ -210,8 +210,8 @@ func (r *reconciler) proved(s *scope, last status.Run) bool {
 	if s.memory.ran {
 		return true // the record is the one of this process
 	}
-	run, ok := r.store.Recorded(s.uid(), s.deleting, status.Active{ID: last.ID, Generation: last.Generation})
-	return ok && run.Wait != nil && run.Wait.Same(*last.Wait)
+	run, _ := r.store.Recorded(s.uid(), s.deleting, status.Active{ID: last.ID, Generation: last.Generation})
+	return run != nil && run.Wait != nil && run.Wait.Same(*last.Wait)
 }
 
 // looks says how the last checks for an object went.

@@ -92,10 +92,10 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 		}
 		r.strip(s, lost.ID)
 	}
-	written := r.store.Written(s.uid(), lost.ID)
-	if run, ok := r.store.Recorded(s.uid(), s.deleting, lost); ok && !written {
+	run, written := r.store.Recorded(s.uid(), s.deleting, lost)
+	if run != nil && !written {
 		s.log.Info("Run of an earlier operator process has ended; its result is written now", "run", run.ID)
-		s.fingerprint, s.recorded = run.Fingerprint, &run
+		s.fingerprint, s.recorded = run.Fingerprint, run
 		return nil
 	}
 	failpoint.Hit("lost.reaped")

@@ -37,18 +37,19 @@ func (r *reconciler) previousOf(s *scope) (p previous) {
 // keepSpec stores the spec of s for later runs if run has applied it; else it stores the spec
 // that was kept with last, the run before.
 func (r *reconciler) keepSpec(s *scope, last *status.Run, run status.Run) {
+	var spec json.RawMessage
 	var err error
 	switch {
 	case run.Result == status.Succeeded && run.Mode != status.ModeCheck && !run.NotYet() && !s.deleting:
 		if s.given == nil {
 			return // an earlier process began the run, or the object has no spec
 		}
-		var spec json.RawMessage
-		if spec, err = json.Marshal(s.given); err == nil {
-			err = r.store.KeepSpec(s.uid(), run.ID, spec)
-		}
+		spec, err = json.Marshal(s.given)
 	case last != nil:
-		err = r.store.CarrySpec(s.uid(), last.ID, run.ID)
+		spec = r.store.Spec(s.uid(), last.ID)
+	}
+	if err == nil {
+		err = r.store.KeepSpec(s.uid(), run.ID, spec)
 	}
 	if err != nil {
 		s.log.V(1).Info("Later runs are not told what was changed in the spec", "error", err.Error())

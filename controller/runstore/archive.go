@@ -47,8 +47,8 @@ type kept struct {
 // ageEvery is how often the store looks for runs that have become too old.
 const ageEvery = time.Minute
 
-// Start implements manager.Runnable: it reads what earlier processes have left,
-// removes remains, and enforces the limits until ctx ends.
+// Start implements manager.Runnable, which a manager starts once it leads: it reads what
+// earlier processes have left, removes remains, and enforces the limits until ctx ends.
 func (a *Store) Start(ctx context.Context) error {
 	a.readAll(ctx)
 	tick := time.NewTicker(ageEvery)
@@ -86,9 +86,6 @@ func (a *Store) readAll(ctx context.Context) {
 		}
 	}
 }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (a *Store) NeedLeaderElection() bool { return true }
 
 // begin reserves the directory of a run that is about to start.
 func (a *Store) begin(object, run string) {
@@ -183,10 +180,11 @@ func (a *Store) add(s *shelf, k kept) {
 	a.opts.Metrics.Artifacts(a.count, a.bytes)
 }
 
-// settled notes that all earlier processes' runs of an object are settled, and the
-// object's retention. It removes the files that only those runs needed, if their process
-// had no time to do it.
-func (a *Store) settled(object string, keep Retention) {
+// Settled must be called when no run of the object is in progress or unrecorded. It notes
+// the object's retention, and removes the files that only earlier processes' runs needed,
+// if their process had no time to do it.
+func (a *Store) Settled(uid string, keep Retention) {
+	object := filepath.Base(a.Object(uid))
 	a.mu.Lock()
 	s := a.shelf(object)
 	s.keep = &keep
@@ -201,13 +199,18 @@ func (a *Store) settled(object string, keep Retention) {
 	a.strip(object, unstripped)
 }
 
-// finish notes that the end of a run is recorded, and applies the object's retention.
-func (a *Store) finish(object, run string, keep Retention) {
+// Finish must be called when the end of a run is in the status, or never will be. It
+// applies the object's retention.
+func (a *Store) Finish(uid, run string, keep Retention) {
+	if !runner.IsID(run) {
+		return
+	}
+	dir := a.Object(uid)
+	object := filepath.Base(dir)
 	a.index(object)
-	dir := filepath.Join(a.runs, object)
 	_, err := os.Lstat(filepath.Join(dir, run))
 	k := readKept(dir, runner.Past{ID: run, Finished: a.now()})
-	a.settled(object, keep)
+	a.Settled(uid, keep)
 	a.mu.Lock()
 	s := a.shelf(object)
 	delete(s.busy, run)
@@ -227,12 +230,18 @@ func (a *Store) finish(object, run string, keep Retention) {
 	}
 }
 
-// leave removes a run in progress. The run may be on the shelf already, if an earlier process began it.
-func (a *Store) leave(object, run string) {
-	a.remove(filepath.Join(a.runs, object, run))
+// Leave removes the directory of a run that goes on elsewhere: the process that follows it next receives all of it again.
+func (a *Store) Leave(uid, run string) {
+	dir, err := a.Dir(uid, run)
+	if err != nil {
+		return
+	}
+	a.remove(dir)
+	object := filepath.Base(filepath.Dir(dir))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.shelf(object)
+	// It is there already if an earlier process began it.
 	a.take(object, s, func(k kept) bool { return k.id == run })
 	delete(s.busy, run)
 	a.tidy(object)

@@ -98,13 +98,13 @@ func TestStore_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 			a := storeIn(runs, -1)
 			shelve(t, runs, "object", "live", 0, status.Succeeded)
 			a.begin("object", "live")
-			a.finish("object", "6", tt.keep)
+			a.Finish("object", "6", tt.keep)
 			var want []string
 			for _, id := range append(tt.want, "live") {
 				want = append(want, "object/"+id)
 			}
 			must.Be(t, "kept", want, left(t, runs))
-			a.finish("object", "live", Retention{0, 0, 0})
+			a.Finish("object", "live", Retention{0, 0, 0})
 			if _, err := os.Lstat(filepath.Join(runs, "object")); !os.IsNotExist(err) {
 				t.Errorf("the directory of an object without runs stays: %v", err)
 			}
@@ -142,7 +142,7 @@ func TestStore_BoundsTheTotalOverAllObjects(t *testing.T) {
 			a := storeIn(runs, tt.most)
 			a.begin("c", "live")
 			for _, object := range []string{"a", "b"} {
-				a.settled(object, Retention{-1, -1, -1})
+				a.Settled(object, Retention{-1, -1, -1})
 			}
 			startOnce(t, a)
 			must.Be(t, "kept", tt.want, left(t, runs))
@@ -287,7 +287,7 @@ func TestStore_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	}
 	a := storeIn(runs, -1)
 	startOnce(t, a)
-	a.settled("object", Retention{-1, -1, -1})
+	a.Settled("object", Retention{-1, -1, -1})
 	for _, name := range []string{"ticket.json", "artifacts/cut/stdout", "env", "kubeconfig", "artifacts/cut/fact_cache"} {
 		_, err := os.Lstat(filepath.Join(runs, "object", "cut", name))
 		if stays := name == "ticket.json" || name == "artifacts/cut/stdout"; stays != (err == nil) {
@@ -428,13 +428,13 @@ func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 				t.Error("the ticket is believed")
 			}
 			lost := status.Active{ID: id, Generation: 3}
-			if _, ok := store.Recorded(uid, false, lost); ok {
+			if run, _ := store.Recorded(uid, false, lost); run != nil {
 				t.Error("the outcome is believed")
 			}
 			run := status.Run{ID: id, Generation: 3, Result: status.Failed, Reason: "TimedOut", Finished: someTime}
 			must.Do(t, store.Record(uid, false, run))
-			if got, ok := store.Recorded(uid, false, lost); !ok || !cmp.Equal(got, run) {
-				t.Errorf("recorded = %+v, %v", got, ok)
+			if got, _ := store.Recorded(uid, false, lost); got == nil || !cmp.Equal(*got, run) {
+				t.Errorf("recorded = %+v", got)
 			}
 			store.Finish(uid, id, Retention{0, 0, -1})
 			if data, err := os.ReadFile(outside); err != nil || string(data) != "precious" {

@@ -65,16 +65,6 @@ func (s *Store) note(dir string, o outcome) error {
 	return nil
 }
 
-// Written reports whether the end of a run was written into the status, by [Store.NoteWritten].
-func (s *Store) Written(uid, run string) bool {
-	dir, err := s.Dir(uid, run)
-	if err != nil {
-		return false
-	}
-	o, err := readOutcome(dir)
-	return err == nil && o.Written
-}
-
 // NoteWritten notes that the end of a run was written into the status.
 func (s *Store) NoteWritten(uid, run string) {
 	dir, err := s.Dir(uid, run)
@@ -91,22 +81,23 @@ func (s *Store) NoteWritten(uid, run string) {
 	}
 }
 
-// Recorded returns how an earlier process's run ended, if that process has noted it for
-// this object, generation and purpose.
-func (s *Store) Recorded(uid string, deleting bool, lost status.Active) (status.Run, bool) {
+// Recorded returns how an earlier process's run ended; nil if that process has not noted it for
+// this object, generation and purpose. written reports whether the end of the run was written
+// into the status, by [Store.NoteWritten].
+func (s *Store) Recorded(uid string, deleting bool, lost status.Active) (run *status.Run, written bool) {
 	dir, err := s.Dir(uid, lost.ID)
 	if err != nil {
-		return status.Run{}, false
+		return nil, false
 	}
 	o, err := readOutcome(dir)
 	if err != nil || o.UID != uid || o.Deleting != deleting || o.Run.ID != lost.ID || o.Run.Generation != lost.Generation {
-		return status.Run{}, false
+		return nil, o.Written
 	}
 	switch o.Run.Result {
 	case status.Succeeded, status.Failed, status.Interrupted:
-		return o.Run, true
+		return &o.Run, o.Written
 	}
-	return status.Run{}, false
+	return nil, o.Written
 }
 
 // withRoom calls do, which needs space on the disk. While the disk is full, it removes

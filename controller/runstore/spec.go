@@ -22,14 +22,15 @@ type keptSpec struct {
 	Spec json.RawMessage
 }
 
-// KeepSpec stores the spec of an object with which run has succeeded. It does not store a spec of
-// more than [noteLimit] bytes.
+// KeepSpec stores the spec of an object with which run has succeeded or, with what
+// [Store.Spec] returned before, for a later run that was not a success. It stores neither nil nor a
+// spec of more than [noteLimit] bytes.
 func (s *Store) KeepSpec(uid, run string, spec json.RawMessage) error {
 	data, err := json.Marshal(keptSpec{UID: uid, AsOf: run, Spec: spec})
 	if err != nil {
 		return fmt.Errorf("encode the spec of a run: %w", err)
 	}
-	if len(data) > noteLimit {
+	if spec == nil || len(data) > noteLimit {
 		return nil
 	}
 	if err := plainfile.Replace(filepath.Join(s.Object(uid), specFile), data); err != nil {
@@ -50,14 +51,4 @@ func (s *Store) Spec(uid, last string) json.RawMessage {
 		return nil
 	}
 	return kept.Spec
-}
-
-// CarrySpec makes what [Store.Spec] returns for last also the spec for run, a later run that
-// was not a success.
-func (s *Store) CarrySpec(uid, last, run string) error {
-	spec := s.Spec(uid, last)
-	if spec == nil {
-		return nil
-	}
-	return s.KeepSpec(uid, run, spec)
 }

@@ -22,9 +22,9 @@ func TestSpec_IsThatOfTheLastSuccessOrAbsent(t *testing.T) {
 	must.Do(t, s.KeepSpec(object, id("1"), []byte(`{"a":1}`)))
 	must.Be(t, "after the success", `{"a":1}`, string(s.Spec(object, id("1"))))
 	must.Be(t, "mode", os.FileMode(0o600), must.Get(os.Stat(file))(t).Mode())
-	must.Do(t, s.CarrySpec(object, id("1"), id("2")))
+	must.Do(t, s.KeepSpec(object, id("2"), s.Spec(object, id("1"))))
 	must.Be(t, "after a failure", `{"a":1}`, string(s.Spec(object, id("2"))))
-	must.Do(t, s.CarrySpec(object, id("3"), id("4"))) // run 3 was made by another process
+	must.Do(t, s.KeepSpec(object, id("4"), s.Spec(object, id("3")))) // run 3 was made by another process
 	for _, last := range []string{id("1"), id("3"), id("4"), ""} {
 		must.Be(t, "after a run that another process has made", "", string(s.Spec(object, last)))
 	}

@@ -174,26 +174,6 @@ func (s *Store) Create(uid, run string) (string, error) {
 	return dir, nil
 }
 
-// Finish must be called when the end of a run is in the status, or never will be. It
-// applies the object's retention.
-func (s *Store) Finish(uid, run string, keep Retention) {
-	if runner.IsID(run) {
-		s.finish(filepath.Base(s.Object(uid)), run, keep)
-	}
-}
-
-// Leave removes the directory of a run that goes on elsewhere: the process that follows it next receives all of it again.
-func (s *Store) Leave(uid, run string) {
-	if runner.IsID(run) {
-		s.leave(filepath.Base(s.Object(uid)), run)
-	}
-}
-
-// Settled must be called when no run of the object is in progress or unrecorded.
-func (s *Store) Settled(uid string, keep Retention) {
-	s.settled(filepath.Base(s.Object(uid)), keep)
-}
-
 // Link makes ansible-operator's path for an object, given by its parts, a link to dir,
 // one of the object's runs. If that is not possible, it only logs that.
 func (s *Store) Link(dir string, object ...string) {
