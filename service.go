@@ -56,7 +56,7 @@ func (s *service) serve(ctx context.Context) error {
 		return errors.New("another manager of this process serves watches already: give all of them to one Add, and let one manager run at a time")
 	}
 	defer serving.Store(false)
-	parts, end, err := assembly.NewParts(ctx, assembly.ExecutorOptions{
+	parts, end, err := assembly.NewParts(ctx, assembly.RunnerOptions{
 		Path: s.opts.AnsibleRunner, WarmIdle: assembly.WarmIdle,
 	}, func() []watches.Watch { return s.watched }, s.log)
 	if err != nil {

@@ -101,7 +101,7 @@ func (r *reconciler) dismiss(s *scope) {
 // runTracker learns from the API proxy which dependents a run writes and reads. It is a [proxy.Tracker].
 type runTracker struct {
 	// tracked is nil if the dependents are not watched.
-	tracked *dependent.Session
+	tracked *dependent.Run
 	// referring is nil if the object refers to no others.
 	referring *referringRun
 

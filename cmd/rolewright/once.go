@@ -198,7 +198,7 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 	if err != nil {
 		return once, err
 	}
-	executor, end, err := assembly.NewExecutor(ctx, assembly.ExecutorOptions{
+	r, end, err := assembly.NewRunner(ctx, assembly.RunnerOptions{
 		Path: o.ansibleRunner, Watches: []watches.Watch{w}, Recorder: recorder, Log: log.WithName("runner"),
 	})
 	if err != nil {
@@ -214,7 +214,7 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 		return once, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
 	options := controller.Options{
-		Runner: executor, Proxy: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root, SuppressOverrideValues: o.suppressOverrides,
+		Runner: r, Proxy: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root, SuppressOverrideValues: o.suppressOverrides,
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
 		GracefulShutdown: o.gracefulShutdown, AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
 		RolesPath: assembly.RolesDirs(os.LookupEnv), CollectionsPath: assembly.CollectionsDirs(os.LookupEnv),

@@ -75,7 +75,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	var end func()
-	if op.Parts, end, err = assembly.NewParts(ctx, o.executorOptions(), op.watches, log); err != nil {
+	if op.Parts, end, err = assembly.NewParts(ctx, o.runnerOptions(), op.watches, log); err != nil {
 		return endOf(ctx, err)
 	}
 	defer end()
@@ -159,7 +159,7 @@ type operator struct {
 	probes  *probes
 
 	sharing atomic.Pointer[shards] // nil if objects are not shared
-	// adopt is [jobs.Executor.Adopt] if runs are made as Jobs; replicas that share the objects call it.
+	// adopt is [jobs.Runner.Adopt] if runs are made as Jobs; replicas that share the objects call it.
 	adopt func(ctx context.Context, has func(types.UID) bool)
 
 	mu      sync.Mutex

@@ -32,7 +32,7 @@ import (
 )
 
 // The controllers find out at run time whether their runner makes Jobs.
-var _ controller.JobRunner = (*jobs.Executor)(nil)
+var _ controller.JobRunner = (*jobs.Runner)(nil)
 
 // jobOptions are the flags for runs as Jobs.
 type jobOptions struct {
@@ -79,11 +79,11 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	return nil
 }
 
-// jobRunner returns what executes runs: the local executor or, if a watch wants Jobs, one that
+// jobRunner returns what executes runs: the local Runner or, if a watch wants Jobs, one that
 // makes Jobs, too, which it adds to mgr.
 func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (controller.Runner, error) {
 	if !makesJobs(op.watched) {
-		return op.Executor, nil
+		return op.Runner, nil
 	}
 	own := *mgr.GetHTTPClient()
 	clock := &serverClock{next: own.Transport}
@@ -118,12 +118,12 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway *proxy.Proxy) (contro
 			return nil, err
 		}
 	}
-	e := jobs.New(op.Executor, options)
-	if err := mgr.Add(e); err != nil {
+	r := jobs.New(op.Runner, options)
+	if err := mgr.Add(r); err != nil {
 		return nil, fmt.Errorf("add what makes Jobs: %w", err)
 	}
-	op.adopt = e.Adopt
-	return e, nil
+	op.adopt = r.Adopt
+	return r, nil
 }
 
 // serverClock estimates the API server's time from its last answer.

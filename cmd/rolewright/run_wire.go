@@ -99,9 +99,9 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// executorOptions are for runs of the current watches, and of watches that may be added later.
-func (o *runOptions) executorOptions() assembly.ExecutorOptions {
-	return assembly.ExecutorOptions{
+// runnerOptions are for runs of the current watches, and of watches that may be added later.
+func (o *runOptions) runnerOptions() assembly.RunnerOptions {
+	return assembly.RunnerOptions{
 		Path: o.ansibleRunner, WarmIdle: o.warmIdle, TrustLine: o.trustLine, Later: o.watchContent && o.executor != string(watches.ExecutorRunner),
 	}
 }

@@ -29,18 +29,18 @@ import (
 // Parts are the parts of an operator that outlive its managers.
 type Parts struct {
 	Recorder *metrics.Recorder
+	Runner   *runner.Runner
 	// OfRoles holds the metrics that roles change.
-	OfRoles  *usermetrics.Handler
-	Executor *runner.Runner
+	OfRoles *usermetrics.Handler
 	// Check looks for Ansible once it has been started.
 	Check *RunnerCheck
 	// History records runs; nil for no history.
 	History *history.Recorder
 }
 
-// NewParts makes all parts except the history. Of executor, it sets Watches, Recorder and Log.
+// NewParts makes all parts except the history. Of options, it sets Watches, Recorder and Log.
 // watched returns the current watches. Call end when the parts are no longer used.
-func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []watches.Watch, log logr.Logger) (_ *Parts, end func(), err error) {
+func NewParts(ctx context.Context, options RunnerOptions, watched func() []watches.Watch, log logr.Logger) (_ *Parts, end func(), err error) {
 	registry := ctrlmetrics.Registry
 	recorder, err := metrics.New(registry)
 	if err != nil {
@@ -53,16 +53,16 @@ func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []wa
 		p.OfRoles.Close()
 		registry.Unregister(recorder)
 	}
-	var endExecutor func()
-	executor.Watches, executor.Recorder, executor.Log = watched(), recorder, log.WithName("runner")
-	if p.Executor, endExecutor, err = NewExecutor(ctx, executor); err != nil {
+	var endRunner func()
+	options.Watches, options.Recorder, options.Log = watched(), recorder, log.WithName("runner")
+	if p.Runner, endRunner, err = NewRunner(ctx, options); err != nil {
 		endMetrics()
 		return nil, nil, err
 	}
-	look := whileUnchanged(p.Executor.Installed, p.Executor.Look)
+	look := whileUnchanged(p.Runner.Installed, p.Runner.Look)
 	p.Check = NewRunnerCheck(needed(watched, look), checkPeriod, log.WithName("runner"))
 	return p, func() {
-		endExecutor()
+		endRunner()
 		endMetrics()
 	}, nil
 }
@@ -80,7 +80,7 @@ func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options c
 	})
 	options.RunnerRoot, options.Proxy = root, gateway
 	if options.Runner == nil {
-		options.Runner = p.Executor
+		options.Runner = p.Runner
 	}
 	options.MaxConcurrentRuns = RunsAtATime(options.MaxConcurrentRuns, options.Watches)
 	options.Versions, options.History = p.Check.Versions, p.History

@@ -4,7 +4,7 @@
 // It watches only metadata, with one watch per resource. It keeps a small record
 // of each owned object and nothing of other objects, so its cost depends on what
 // is owned, not on the size of the cluster. The API proxy tells it what a run
-// writes ([Session]), so that a run's own writes do not start another run.
+// writes ([Run]), so that a run's own writes do not start another run.
 //
 // Metadata does not always tell what a write has changed. If it does not, the
 // package reads and compares the two versions of the object. If they cannot be

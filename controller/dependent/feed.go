@@ -36,7 +36,7 @@ type feed struct {
 	// when a list has shown what they own.
 	hints map[ownerKey]struct{}
 	// runs are the runs in progress that write objects of the resource.
-	runs map[*Session]struct{}
+	runs map[*Run]struct{}
 	// named follow objects by name. versions are the versions of all objects of the
 	// resource; nil if named is empty.
 	named    []*Named
@@ -71,7 +71,7 @@ func newFeed(r *Registry, resource schema.GroupVersionResource) *feed {
 		records: map[types.NamespacedName]*record{},
 		own:     map[types.UID]*own{},
 		hints:   map[ownerKey]struct{}{},
-		runs:    map[*Session]struct{}{},
+		runs:    map[*Run]struct{}{},
 	}
 }
 
@@ -108,7 +108,7 @@ func (f *feed) leave(k *Kind) {
 		w.leave(k)
 		f.tidy(uid)
 	}
-	maps.DeleteFunc(f.runs, func(r *Session, _ struct{}) bool { return r.kind == k })
+	maps.DeleteFunc(f.runs, func(r *Run, _ struct{}) bool { return r.kind == k })
 }
 
 func (f *feed) hint(k *Kind, name types.NamespacedName) {

@@ -157,7 +157,7 @@ func (w *world) owner(name string) *unstructured.Unstructured {
 }
 
 // begin begins a run of an owner, whose UID is derived from its name.
-func (w *world) begin(owner string) *Session { return w.kind.Begin(w.name(owner), runUID(owner)) }
+func (w *world) begin(owner string) *Run { return w.kind.Begin(w.name(owner), runUID(owner)) }
 
 func runUID(owner string) types.UID { return types.UID("run of " + owner) }
 

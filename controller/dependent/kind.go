@@ -101,13 +101,13 @@ func (k *Kind) blacklisted(gvk schema.GroupVersionKind) bool {
 
 // Begin must be called when a run of an owner starts. uid is the owner's UID, so that
 // the run's writes are not attributed to a later object with the same name.
-func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Session {
+func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Run {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
 	if !k.closed {
 		k.owner(name).runs++
 	}
-	return &Session{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
+	return &Run{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
 }
 
 // owned returns, sorted, the resources of which an owner owns objects. While a watch

@@ -45,7 +45,7 @@ type Registry struct {
 	readers   int
 	questions chan question
 
-	// mu guards the following fields, and the state of kinds, sessions and feeds.
+	// mu guards the following fields, and the state of kinds, runs and feeds.
 	// While it is held, no request is made and no callback called.
 	mu    sync.Mutex
 	feeds map[schema.GroupResource]*feed

@@ -144,16 +144,16 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 	gvk := testenv.CRD(t, testenv.Config(t))
 	tests := []struct {
 		name string
-		do   func(*world, *Session) // between Begin and End of a run that knows the object
+		do   func(*world, *Run) // between Begin and End of a run that knows the object
 		want bool
 	}{
 		{
 			name: "an answer that comes before the event", want: quiet,
-			do: func(w *world, r *Session) { r.Wrote(child(configMaps, w.set("object", "own"))) },
+			do: func(w *world, r *Run) { r.Wrote(child(configMaps, w.set("object", "own"))) },
 		},
 		{
 			name: "an answer that comes after the event", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				o := w.set("object", "own")
 				w.awaitSeen(configMaps, o)
 				r.Wrote(child(configMaps, o))
@@ -161,7 +161,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "several answers that come after their events", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				a, b := w.set("object", "own"), w.set("object", "own too")
 				w.awaitSeen(configMaps, b)
 				r.Wrote(child(configMaps, b))
@@ -170,7 +170,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "an answer to a write of a subresource", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				c := child(configMaps, w.set("object", "own"))
 				c.Subresource = "scale" // a ConfigMap has none; what was written is the same to the watch
 				r.Wrote(c)
@@ -178,11 +178,11 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a write without an answer", want: told,
-			do: func(w *world, _ *Session) { w.awaitSeen(configMaps, w.set("object", "foreign")) },
+			do: func(w *world, _ *Run) { w.awaitSeen(configMaps, w.set("object", "foreign")) },
 		},
 		{
 			name: "a foreign write after an own one", want: told,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				o := w.set("object", "own")
 				w.awaitSeen(configMaps, w.set("object", "foreign"))
 				r.Wrote(child(configMaps, o))
@@ -190,14 +190,14 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a foreign write that was undone", want: told,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				w.awaitSeen(configMaps, w.set("object", "foreign"))
 				r.Wrote(child(configMaps, w.set("object", "own")))
 			},
 		},
 		{
 			name: "a deletion that is answered before the event", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				o := w.created("object").object
 				r.Deleted(child(configMaps, o))
 				w.deleteConfigMap("object")
@@ -205,7 +205,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a deletion that is answered after the event", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				o := w.created("object").object
 				w.deleteConfigMap("object")
 				w.awaitSeen(configMaps, w.set("witness", "not yet"))
@@ -214,7 +214,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "an object deleted and made again", want: quiet,
-			do: func(w *world, r *Session) {
+			do: func(w *world, r *Run) {
 				o := w.created("object")
 				w.deleteConfigMap("object")
 				r.Deleted(child(configMaps, o.object))
@@ -225,7 +225,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a foreign deletion during the run", want: told,
-			do: func(w *world, _ *Session) {
+			do: func(w *world, _ *Run) {
 				w.deleteConfigMap("object")
 				w.awaitSeen(configMaps, w.set("witness", "not yet"))
 			},
@@ -845,7 +845,7 @@ func TestKind_CloseForgetsItsOwners(t *testing.T) {
 }
 
 // What a run deletes in a namespace that is not watched is not remembered: no event reports that it is gone.
-func TestSession_DeletionsElsewhereAreNotKept(t *testing.T) {
+func TestRun_DeletionsElsewhereAreNotKept(t *testing.T) {
 	t.Parallel()
 	cfg, wire := wired(testenv.Config(t))
 	w := newWorld(t, testenv.CRD(t, cfg), as(cfg))

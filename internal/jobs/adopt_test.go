@@ -40,11 +40,11 @@ func TestBegunAgo(t *testing.T) {
 		"seen to begin here": {false, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-10 * time.Minute))}}, 0},
 		"not seen yet":       {true, corev1.ContainerState{}, 0},
 	} {
-		e, req, _ := aRun(t, corev1.ContainerStatus{Name: "run", State: tt.state})
-		e.opts.Now, req.JobRun.Adopted = func() time.Time { return now }, tt.adopted
-		pod := e.podOf(req.ID)
+		r, req, _ := aRun(t, corev1.ContainerStatus{Name: "run", State: tt.state})
+		r.opts.Now, req.JobRun.Adopted = func() time.Time { return now }, tt.adopted
+		pod := r.podOf(req.ID)
 		pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
-		if got := e.begunAgo(req); got != tt.want {
+		if got := r.begunAgo(req); got != tt.want {
 			t.Errorf("%s: it has begun %s ago, want %s", name, got, tt.want)
 		}
 	}
@@ -58,47 +58,47 @@ func TestAdoption(t *testing.T) {
 		ids := []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"}
 		client := fake.NewClientset()
 		has := map[types.UID]bool{}
-		e := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return has[uid] }, Log: logr.Discard()})
+		r := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return has[uid] }, Log: logr.Discard()})
 		add := func(id string) {
 			has[types.UID("object of "+id)] = true
 			meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "object of " + id}}
 			if err := errors.Join(client.Tracker().Add(&corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{tokenKey: []byte("token of " + id)}}),
-				client.Tracker().Add(&batchv1.Job{ObjectMeta: meta}), e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta})); err != nil {
+				client.Tracker().Add(&batchv1.Job{ObjectMeta: meta}), r.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta})); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, id := range ids {
 			add(id)
 		}
-		if !e.Adopting() {
+		if !r.Adopting() {
 			t.Error("new runs begin before it is known which there are")
 		}
-		close(e.ready)
-		e.Adopt(t.Context(), func(uid types.UID) bool { return uid != types.UID("object of "+ids[3]) })
+		close(r.ready)
+		r.Adopt(t.Context(), func(uid types.UID) bool { return uid != types.UID("object of "+ids[3]) })
 		for _, id := range ids[:3] {
-			if !e.Adopting() {
+			if !r.Adopting() {
 				t.Errorf("new runs do not wait for run %s", id)
 			}
 			if id == ids[2] {
 				break
 			}
-			if token, _, _, ok, err := e.FindJobRun(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
+			if token, _, _, ok, err := r.FindJobRun(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
 				t.Errorf("run %s is %v with token %q, %v", id, ok, token, err)
 			}
 		}
-		e.claim(ids[0])
-		e.adopted.Add(1)
-		e.kill(t.Context(), ids[1])
+		r.claim(ids[0])
+		r.adopted.Add(1)
+		r.kill(t.Context(), ids[1])
 		time.Sleep(adoptionWait)
-		if e.Adopting() {
+		if r.Adopting() {
 			t.Error("new runs wait without end for a run that no object has")
 		}
-		e.Adopt(t.Context(), func(uid types.UID) bool { return uid == types.UID("object of "+ids[3]) })
-		if !e.Adopting() {
+		r.Adopt(t.Context(), func(uid types.UID) bool { return uid == types.UID("object of "+ids[3]) })
+		if !r.Adopting() {
 			t.Error("new runs do not wait for those of a shard that is taken later")
 		}
 		has[types.UID("object of "+ids[3])] = false // and given up
-		if e.Adopting() {
+		if r.Adopting() {
 			t.Error("new runs wait for those of a shard that was given up")
 		}
 		left := func() (names []string) {
@@ -109,11 +109,11 @@ func TestAdoption(t *testing.T) {
 			return names
 		}
 		time.Sleep(orphanedJobAge)
-		e.sweep(t.Context())
+		r.sweep(t.Context())
 		must.Be(t, "Jobs while there may have been no worker for one", []string{ids[0], ids[2], ids[3]}, left())
-		e.adopted.Add(-1)
+		r.adopted.Add(-1)
 		time.Sleep(orphanedJobAge)
-		e.sweep(t.Context())
+		r.sweep(t.Context())
 		must.Be(t, "Jobs that are followed, or another replica's", []string{ids[0], ids[3]}, left())
 	})
 }
@@ -133,11 +133,11 @@ func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
 		"one leader that has lost its Lease": {nil, func() bool { return false }, time.Hour, http.StatusServiceUnavailable},
 		"replicas":                           {func(types.UID) bool { return true }, nil, time.Hour, http.StatusServiceUnavailable},
 	} {
-		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Leads: tt.leads, Log: logr.Discard()})
-		e.found["11111111-1111-4111-8111-111111111111"] = found{since: time.Now().Add(-tt.since)}
+		r := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Leads: tt.leads, Log: logr.Discard()})
+		r.found["11111111-1111-4111-8111-111111111111"] = found{since: time.Now().Add(-tt.since)}
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, remote.Root+"here", nil)
 		request.Header.Set("Authorization", "Bearer of a Job that was made just now")
-		if e.hub.ServeHTTP(answer, request); answer.Code != tt.want {
+		if r.hub.ServeHTTP(answer, request); answer.Code != tt.want {
 			t.Errorf("%s: the hub answers %d, want %d", name, answer.Code, tt.want)
 		}
 	}
@@ -164,20 +164,20 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "victim"}}
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
-	e := New(nil, Options{Client: client, Namespace: "system"})
-	must.Do(t, e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}))
-	close(e.ready)
+	r := New(nil, Options{Client: client, Namespace: "system"})
+	must.Do(t, r.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}))
+	close(r.ready)
 	there := func() bool {
 		_, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{})
 		return err == nil
 	}
-	if _, _, _, ok, err := e.FindJobRun(t.Context(), id, "attacker"); ok || err != nil {
+	if _, _, _, ok, err := r.FindJobRun(t.Context(), id, "attacker"); ok || err != nil {
 		t.Errorf("the run is adopted: %v, %v", ok, err)
 	}
-	if e.ForgetJobRun(id, "attacker"); !there() {
+	if r.ForgetJobRun(id, "attacker"); !there() {
 		t.Error("the Job of another object is deleted")
 	}
-	if e.ForgetJobRun(id, "victim"); there() {
+	if r.ForgetJobRun(id, "victim"); there() {
 		t.Error("the Job is not deleted for its own object")
 	}
 }
@@ -189,9 +189,9 @@ func TestHeld_AgeIsByTheClockOfTheServer(t *testing.T) {
 	now := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{objectLabel: "object"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
-	e := New(nil, Options{Client: client, Namespace: "system", Now: func() time.Time { return now }})
-	close(e.ready)
-	if _, _, age, ok, err := e.FindJobRun(t.Context(), id, "object"); !ok || err != nil || age != time.Minute {
+	r := New(nil, Options{Client: client, Namespace: "system", Now: func() time.Time { return now }})
+	close(r.ready)
+	if _, _, age, ok, err := r.FindJobRun(t.Context(), id, "object"); !ok || err != nil || age != time.Minute {
 		t.Errorf("the run is %s old, %v, %v", age, ok, err)
 	}
 }
@@ -221,31 +221,31 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "late"}}})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	close(e.ready)
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	close(r.ready)
 	taken := time.Now()
 	for _, mine := range []types.UID{"early", "late"} {
-		must.Do(t, e.adopt(t.Context(), func(uid types.UID) bool { return uid == mine }, taken))
+		must.Do(t, r.adopt(t.Context(), func(uid types.UID) bool { return uid == mine }, taken))
 	}
-	must.Be(t, "what is found by the second shard", []string{id}, e.UnclaimedJobRuns(t.Context(), "late"))
-	must.Be(t, "what another shard has of it", []string(nil), e.UnclaimedJobRuns(t.Context(), "early"))
+	must.Be(t, "what is found by the second shard", []string{id}, r.UnclaimedJobRuns(t.Context(), "late"))
+	must.Be(t, "what another shard has of it", []string(nil), r.UnclaimedJobRuns(t.Context(), "early"))
 	if lists := len(client.Actions()); lists != 1 {
 		t.Errorf("there are %d requests for two shards, want one", lists)
 	}
-	must.Do(t, e.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()))
+	must.Do(t, r.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()))
 	if lists := len(client.Actions()); lists != 2 {
 		t.Errorf("there are %d requests, want one more for a shard that is taken later", lists)
 	}
-	if e.ForgetJobRun(id, "early"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 1 {
+	if r.ForgetJobRun(id, "early"); len(r.UnclaimedJobRuns(t.Context(), "late")) != 1 {
 		t.Error("a run is forgotten for another object")
 	}
 	refused := errors.New("refused")
 	client.PrependReactor("delete", "jobs", func(k8stesting.Action) (bool, runtime.Object, error) { return refused != nil, nil, refused })
-	if e.ForgetJobRun(id, "late"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 1 {
+	if r.ForgetJobRun(id, "late"); len(r.UnclaimedJobRuns(t.Context(), "late")) != 1 {
 		t.Error("a run whose Job could not be deleted is forgotten")
 	}
 	refused = nil
-	if e.ForgetJobRun(id, "late"); len(e.UnclaimedJobRuns(t.Context(), "late")) != 0 {
+	if r.ForgetJobRun(id, "late"); len(r.UnclaimedJobRuns(t.Context(), "late")) != 0 {
 		t.Error("a run whose end is recorded is waited for")
 	}
 }
@@ -261,7 +261,7 @@ func TestRemoveAlone(t *testing.T) {
 		}}))
 	}
 	must.Do(t, client.Tracker().Add(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: whole, Namespace: "system"}}))
-	e := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return uid != "of "+foreign }, Log: logr.Discard()})
+	r := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return uid != "of "+foreign }, Log: logr.Discard()})
 	left := func() (names []string) {
 		for _, s := range must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items {
 			names = append(names, s.Name)
@@ -269,6 +269,6 @@ func TestRemoveAlone(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	e.removeAlone(t.Context())
+	r.removeAlone(t.Context())
 	must.Be(t, "Secrets left", []string{begins, whole, foreign}, left())
 }

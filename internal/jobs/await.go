@@ -33,7 +33,7 @@ const drainPatience = 8 * time.Second
 
 // watched is a run that await follows to its end.
 type watched struct {
-	*Executor
+	*Runner
 
 	req     runner.Request
 	session *remote.Session
@@ -61,8 +61,8 @@ type watched struct {
 // await waits until nothing of the run is left or, if the run was stopped, until this process ends. why is the cause for
 // which this process has stopped the run, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is
 // one. last is the last known state of the Pod; nil if it was never seen.
-func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
-	w := &watched{Executor: e, req: req, session: session, since: time.Now()}
+func (r *Runner) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
+	w := &watched{Runner: r, req: req, session: session, since: time.Now()}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stop := ctx.Done()
@@ -70,7 +70,7 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	for {
 		if !w.told && isClosed(session.Started) {
 			w.told = true
-			req.JobRun.OnBegun(e.begunAgo(req))
+			req.JobRun.OnBegun(r.begunAgo(req))
 		}
 		select {
 		case <-session.Done:
@@ -79,11 +79,11 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 			if why := context.Cause(ctx); req.JobRun.GoesOn(why) {
 				return w.last, w.leave(why), nil
 			}
-			stop, drained = nil, e.drained
+			stop, drained = nil, r.drained
 			w.stop(ctx)
 		case <-drained:
 			// This process ends, and no longer watches the Pod. The next run of the object waits for the Pod.
-			return w.last, w.why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
+			return w.last, w.why, r.lost(r.podOf(req.ID), r.jobOf(req.ID), session)
 		case <-tick.C:
 			if w.why != nil && !w.killed && time.Since(w.tried) >= w.pause {
 				w.kill(ctx)
@@ -124,7 +124,7 @@ func (w *watched) stop(ctx context.Context) {
 
 // kill deletes the Pod, and the Job, so that no other Pod begins. If that fails, the next try comes later each time.
 func (w *watched) kill(ctx context.Context) {
-	w.killed = w.Executor.kill(ctx, w.req.ID)
+	w.killed = w.Runner.kill(ctx, w.req.ID)
 	w.tried, w.pause = time.Now(), min(max(2*w.pause, askEvery), time.Minute)
 }
 
@@ -179,7 +179,7 @@ func (w *watched) unheard(ctx context.Context, pod *corev1.Pod) string {
 	case time.Since(w.as) < leavePatience:
 		return ""
 	case !w.begun:
-		return cmp.Or(w.warnings.of(ctx, w.Executor, pod.UID), fmt.Sprintf("its Pod %s has not started: look at the Events of the Pod in the namespace %s", pod.Name, pod.Namespace))
+		return cmp.Or(w.warnings.of(ctx, w.Runner, pod.UID), fmt.Sprintf("its Pod %s has not started: look at the Events of the Pod in the namespace %s", pod.Name, pod.Namespace))
 	}
 	return fmt.Sprintf("its Pod %s runs, and cannot reach the operator at %s: see the log of the Pod; possible causes are a NetworkPolicy "+
 		"of its namespace or of the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
@@ -222,7 +222,7 @@ func (w *watched) gone(ctx context.Context, job *batchv1.Job) bool {
 }
 
 // lost returns why a run whose Pod has ended has no outcome; nil if the outcome has arrived meanwhile.
-func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
+func (r *Runner) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
 	if isClosed(session.Done) {
 		return nil // the Pod ends after it has sent the outcome
 	}

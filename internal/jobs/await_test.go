@@ -57,8 +57,8 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 					meta.DeletionTimestamp = new(metav1.Now())
 				}
 				pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
-				e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
-				must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
+				r := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+				must.Do(t, errors.Join(r.jobs.GetStore().Add(job), r.pods.GetIndexer().Add(pod)))
 				replaced, phase := make(chan struct{}), ""
 				req := runner.Request{ID: id, JobRun: &runner.JobRun{
 					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false },
@@ -66,7 +66,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				why := make(chan error, 1)
 				go func() {
-					_, err, _ := e.await(ctx, req, &remote.Session{Started: tt.begun})
+					_, err, _ := r.await(ctx, req, &remote.Session{Started: tt.begun})
 					why <- err
 				}()
 				if tt.cause != nil {
@@ -98,8 +98,8 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				synctest.Wait()
 				cancel(runner.ErrCluster)
 				synctest.Wait() // it has heard that
-				_ = e.pods.GetIndexer().Delete(pod)
-				_ = e.jobs.GetStore().Delete(job)
+				_ = r.pods.GetIndexer().Delete(pod)
+				_ = r.jobs.GetStore().Delete(job)
 				if tt.want != nil {
 					return
 				}
@@ -127,14 +127,14 @@ func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 			refused.Add(1)
 			return true, nil, errors.New("refused")
 		})
-		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
+		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		must.Do(t, errors.Join(r.jobs.GetStore().Add(job), r.pods.GetIndexer().Add(pod)))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("the object was deleted"))
 		req := runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
 		ended := make(chan struct{})
 		go func() {
-			_, _, _ = e.await(ctx, req, &remote.Session{})
+			_, _, _ = r.await(ctx, req, &remote.Session{})
 			close(ended)
 		}()
 		time.Sleep(10 * time.Minute)
@@ -146,8 +146,8 @@ func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 		if left, err := client.CoreV1().Pods("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 			t.Errorf("%d Pods are left, %v", len(left.Items), err)
 		}
-		_ = e.pods.GetIndexer().Delete(pod)
-		_ = e.jobs.GetStore().Delete(job)
+		_ = r.pods.GetIndexer().Delete(pod)
+		_ = r.jobs.GetStore().Delete(job)
 		<-ended
 	})
 }
@@ -160,15 +160,15 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 		meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
 		pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
 		client := fake.NewClientset(pod, job)
-		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
+		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		must.Do(t, errors.Join(r.jobs.GetStore().Add(job), r.pods.GetIndexer().Add(pod)))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("the object was deleted")
 		cancel(stopped)
 		req := runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
 		ended := make(chan error, 1)
 		go func() {
-			_, why, lost := e.await(ctx, req, &remote.Session{})
+			_, why, lost := r.await(ctx, req, &remote.Session{})
 			if lost == nil {
 				t.Error("the run has an outcome")
 			}
@@ -183,7 +183,7 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 		if _, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{}); err == nil {
 			t.Error("its Job is not deleted")
 		}
-		close(e.drained)
+		close(r.drained)
 		if err := <-ended; !errors.Is(err, stopped) {
 			t.Errorf("it ends with %v, want why it was stopped", err)
 		}
@@ -208,11 +208,11 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	must.Do(t, runner.CreateMirror(req))
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
 	pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
-	e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
-	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
-	session := must.Get(e.hub.Admit(req, ""))(t)
+	r := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+	must.Do(t, errors.Join(r.jobs.GetStore().Add(job), r.pods.GetIndexer().Add(pod)))
+	session := must.Get(r.hub.Admit(req, ""))(t)
 	t.Cleanup(session.Close)
-	post := func(at, epoch string, body []byte) *httptest.ResponseRecorder { return posted(t, e, at, epoch, body) }
+	post := func(at, epoch string, body []byte) *httptest.ResponseRecorder { return posted(t, r, at, epoch, body) }
 	var begun struct{ Epoch string }
 	must.Do(t, json.Unmarshal(post("start", "", nil).Body.Bytes(), &begun))
 	event := eventOf(t, 64<<10)
@@ -221,7 +221,7 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	ended := make(chan struct{})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		_, _, _ = e.await(ctx, req, session)
+		_, _, _ = r.await(ctx, req, session)
 		close(ended)
 	}()
 	if code := post("files", begun.Epoch, event).Code; code != http.StatusInternalServerError {
@@ -237,17 +237,17 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 		t.Errorf("then the status says %q", said)
 	}
 	cancel(errors.New("enough"))
-	must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
+	must.Do(t, errors.Join(r.pods.GetIndexer().Delete(pod), r.jobs.GetStore().Delete(job)))
 	<-ended
 }
 
 // posted is the hub's answer to the Pod of a run.
-func posted(t *testing.T, e *Executor, at, epoch string, body []byte) *httptest.ResponseRecorder {
+func posted(t *testing.T, r *Runner, at, epoch string, body []byte) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
-	r.Header.Set("Authorization", "Bearer token")
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
+	req.Header.Set("Authorization", "Bearer token")
 	answer := httptest.NewRecorder()
-	e.hub.ServeHTTP(answer, r)
+	r.hub.ServeHTTP(answer, req)
 	return answer
 }
 
@@ -273,25 +273,25 @@ func fileOf(t *testing.T, name string, data []byte) []byte {
 func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{errors.New("it has taken 1h, its timeout"), errors.New("cancelled")} {
-		e, req, _ := aRun(t)
+		r, req, _ := aRun(t)
 		req.Dir, req.JobRun.Token, req.JobRun.Subject = filepath.Join(t.TempDir(), "run"), "token", "uid"
 		must.Do(t, runner.CreateMirror(req))
-		session := must.Get(e.hub.Admit(req, ""))(t)
+		session := must.Get(r.hub.Admit(req, ""))(t)
 		t.Cleanup(session.Close)
 		var begun struct{ Epoch string }
-		must.Do(t, json.Unmarshal(posted(t, e, "start", "", nil).Body.Bytes(), &begun))
+		must.Do(t, json.Unmarshal(posted(t, r, "start", "", nil).Body.Bytes(), &begun))
 		ctx, stop := context.WithCancelCause(t.Context())
 		stop(cause)
 		outcome := must.Get(json.Marshal(runner.OutcomeOf(runner.Result{ExitCode: 254}, context.Canceled, 0)))(t)
 		client := fake.NewClientset()
 		client.PrependReactor("delete", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { // which ends the Pod
-			if code := posted(t, e, "files", begun.Epoch, fileOf(t, runner.OutcomeFile, outcome)).Code; code != http.StatusOK {
+			if code := posted(t, r, "files", begun.Epoch, fileOf(t, runner.OutcomeFile, outcome)).Code; code != http.StatusOK {
 				t.Errorf("the outcome is answered %d", code)
 			}
 			return true, nil, nil
 		})
-		e.opts.Client = client
-		if _, err := e.follow(ctx, req, session); !errors.Is(err, cause) || errors.Is(err, runner.ErrCluster) {
+		r.opts.Client = client
+		if _, err := r.follow(ctx, req, session); !errors.Is(err, cause) || errors.Is(err, runner.ErrCluster) {
 			t.Errorf("the run ends with %v, want %v", err, cause)
 		}
 	}
@@ -302,21 +302,21 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	t.Parallel()
 	req := runner.Request{ID: "11111111-1111-4111-8111-111111111111", Dir: filepath.Join(t.TempDir(), "run"), MaxBytes: 10 << 10, JobRun: &runner.JobRun{Token: "token", Subject: "uid"}}
 	must.Do(t, runner.CreateMirror(req))
-	e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
-	session := must.Get(e.hub.Admit(req, ""))(t)
+	r := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+	session := must.Get(r.hub.Admit(req, ""))(t)
 	t.Cleanup(session.Close)
 	var begun struct{ Epoch string }
-	must.Do(t, json.Unmarshal(posted(t, e, "start", "", nil).Body.Bytes(), &begun))
+	must.Do(t, json.Unmarshal(posted(t, r, "start", "", nil).Body.Bytes(), &begun))
 	for range 5 { // each answer but the last is lost
-		if code := posted(t, e, "files", begun.Epoch, eventOf(t, 6<<10)).Code; code != http.StatusOK || session.Trouble() != nil {
+		if code := posted(t, r, "files", begun.Epoch, eventOf(t, 6<<10)).Code; code != http.StatusOK || session.Trouble() != nil {
 			t.Errorf("what is sent again is answered %d", code)
 		}
 	}
-	if code := posted(t, e, "files", begun.Epoch, eventOf(t, 20<<10)).Code; code != http.StatusForbidden {
+	if code := posted(t, r, "files", begun.Epoch, eventOf(t, 20<<10)).Code; code != http.StatusForbidden {
 		t.Errorf("what is too much is answered %d", code)
 	}
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}
-	if err := e.lost(pod, nil, session); !errors.Is(err, runner.ErrTooLarge) || errors.Is(err, runner.ErrCluster) {
+	if err := r.lost(pod, nil, session); !errors.Is(err, runner.ErrTooLarge) || errors.Is(err, runner.ErrCluster) {
 		t.Errorf("the run has ended with %v, want %v", err, runner.ErrTooLarge)
 	}
 }
@@ -325,13 +325,13 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, req, gone := aRun(t,
+		r, req, gone := aRun(t,
 			corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}},
 			corev1.ContainerStatus{Name: "vault-agent", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 		begun, ended := make(chan struct{}), make(chan error, 1)
 		close(begun)
 		go func() {
-			_, _, lost := e.await(t.Context(), req, &remote.Session{Started: begun})
+			_, _, lost := r.await(t.Context(), req, &remote.Session{Started: begun})
 			ended <- lost
 		}()
 		time.Sleep(time.Minute)

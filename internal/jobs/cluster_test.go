@@ -27,9 +27,9 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// bench is an Executor with a namespace of its own.
+// bench is a Runner with a namespace of its own.
 type bench struct {
-	*Executor
+	*Runner
 
 	client    kubernetes.Interface
 	namespace string
@@ -37,7 +37,7 @@ type bench struct {
 	phase     string
 }
 
-// newBench starts an Executor once there is what is given.
+// newBench starts a Runner once there is what is given.
 func newBench(t *testing.T, prepare func(ctx context.Context, b *bench) error) *bench {
 	t.Helper()
 	cfg := testenv.Config(t)
@@ -48,7 +48,7 @@ func newBench(t *testing.T, prepare func(ctx context.Context, b *bench) error) *
 	})
 	must.Do(t, prepare(t.Context(), b))
 	p := must.Get(proxy.New(t.Context(), proxy.Options{Config: cfg, Log: logr.Discard()}))(t)
-	b.Executor = New(nil, Options{Client: b.client, Namespace: b.namespace, Image: "operator:1", Program: "/rolewright", URL: "https://127.0.0.1:1", Address: "127.0.0.1:0", Proxy: p, Log: logr.Discard()})
+	b.Runner = New(nil, Options{Client: b.client, Namespace: b.namespace, Image: "operator:1", Program: "/rolewright", URL: "https://127.0.0.1:1", Address: "127.0.0.1:0", Proxy: p, Log: logr.Discard()})
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var served sync.WaitGroup
 	served.Go(func() {

@@ -80,7 +80,7 @@ const kept = time.Hour
 const maxInput = corev1.MaxSecretSize - 16<<10
 
 // secret returns the Secret of a run, with the input for its Pod, and what a later operator needs to adopt it.
-func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
+func (r *Runner) secret(req runner.Request) (*corev1.Secret, error) {
 	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
 		return nil, err
@@ -88,9 +88,9 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 	if req.Content.Command != nil {
 		req.Content.Command = inherited(*req.Content.Command, template)
 	} else {
-		req.Env = e.environment(req.Env, template)
+		req.Env = r.environment(req.Env, template)
 	}
-	input, err := remote.Encode(req, e.opts.URL, e.certificate)
+	input, err := remote.Encode(req, r.opts.URL, r.certificate)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 		return nil, fmt.Errorf("the input of the run has %d bytes when compressed, and a Secret holds %d: make the object, or the values of varsFrom, smaller", len(input), maxInput)
 	}
 	return &corev1.Secret{
-		ObjectMeta: e.meta(req),
+		ObjectMeta: r.meta(req),
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{inputKey: input, tokenKey: []byte(req.JobRun.Token), ticketKey: req.JobRun.Ticket},
 	}, nil
@@ -106,7 +106,7 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 
 // environment returns the environment of a run: of, and the ANSIBLE_* variables of this process,
 // which its other runs inherit, unless the template sets them.
-func (e *Executor) environment(of map[string]string, template corev1.PodTemplateSpec) map[string]string {
+func (r *Runner) environment(of map[string]string, template corev1.PodTemplateSpec) map[string]string {
 	env := map[string]string{}
 	for _, entry := range os.Environ() {
 		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ANSIBLE_") {
@@ -144,21 +144,21 @@ func variablesOf(template corev1.PodTemplateSpec) (names []string) {
 	return names
 }
 
-func (e *Executor) meta(req runner.Request) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: req.ID, Namespace: e.opts.Namespace, Labels: e.labelsOf(req)}
+func (r *Runner) meta(req runner.Request) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: req.ID, Namespace: r.opts.Namespace, Labels: r.labelsOf(req)}
 }
 
-func (e *Executor) labelsOf(req runner.Request) map[string]string {
-	return map[string]string{runLabel: req.ID, objectLabel: req.JobRun.Subject, operatorLabel: e.operator(), "app.kubernetes.io/managed-by": "rolewright"}
+func (r *Runner) labelsOf(req runner.Request) map[string]string {
+	return map[string]string{runLabel: req.ID, objectLabel: req.JobRun.Subject, operatorLabel: r.operator(), "app.kubernetes.io/managed-by": "rolewright"}
 }
 
 // job returns the Job of a run.
-func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
+func (r *Runner) job(req runner.Request) (*batchv1.Job, error) {
 	template, err := watches.PodTemplate(req.JobRun.Template)
 	if err != nil {
 		return nil, err
 	}
-	pod, labels := &template.Spec, e.labelsOf(req)
+	pod, labels := &template.Spec, r.labelsOf(req)
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
 	}
@@ -172,10 +172,10 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	if len(pod.Containers) == 0 {
 		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
 	}
-	e.fill(pod, req)
+	r.fill(pod, req)
 	digest := sha256.Sum256([]byte(req.JobRun.Token))
 	job := &batchv1.Job{
-		ObjectMeta: e.meta(req),
+		ObjectMeta: r.meta(req),
 		Spec: batchv1.JobSpec{
 			Template: template, BackoffLimit: new(int32(0)), Completions: new(int32(1)), Parallelism: new(int32(1)),
 			TTLSecondsAfterFinished: new(int32(kept / time.Second)), PodReplacementPolicy: new(batchv1.Failed),
@@ -194,12 +194,12 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 // Preview returns a Job as it is made with a Pod template, to check whether the cluster admits it.
 func Preview(opts Options, template []byte) (*batchv1.Job, error) {
 	const name = "rolewright-doctor"
-	e := &Executor{opts: opts}
-	return e.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", JobRun: &runner.JobRun{Template: template, Subject: name}})
+	r := &Runner{opts: opts}
+	return r.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", JobRun: &runner.JobRun{Template: template, Subject: name}})
 }
 
 // fill adds to a Pod what every run needs.
-func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
+func (r *Runner) fill(pod *corev1.PodSpec, req runner.Request) {
 	const files, input, program = "rolewright-run", "rolewright-input", "rolewright-program"
 	c := &pod.Containers[0]
 	work := filepath.Dir(req.Dir)
@@ -211,13 +211,13 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: files, MountPath: work},
 		corev1.VolumeMount{Name: input, MountPath: inputDir, ReadOnly: true})
-	command := e.opts.Program
-	c.Image = cmp.Or(c.Image, e.opts.Image)
-	if c.Image != e.opts.Image {
+	command := r.opts.Program
+	c.Image = cmp.Or(c.Image, r.opts.Image)
+	if c.Image != r.opts.Image {
 		mount := corev1.VolumeMount{Name: program, MountPath: programDir}
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		pod.InitContainers = slices.Insert(pod.InitContainers, 0, corev1.Container{
-			Name: program, Image: e.opts.Image, Command: []string{e.opts.Program, InstallName, programDir},
+			Name: program, Image: r.opts.Image, Command: []string{r.opts.Program, InstallName, programDir},
 			VolumeMounts: []corev1.VolumeMount{mount}, SecurityContext: restricted(pod), Resources: c.Resources,
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			// A writable directory, which the library for local clusters needs when a process starts.
@@ -228,8 +228,8 @@ func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 		command = filepath.Join(programDir, "rolewright")
 	}
 	c.Command = []string{command, CommandName, "--input=" + filepath.Join(inputDir, inputKey)}
-	if e.opts.AnsibleRunner != "" {
-		c.Command = append(c.Command, "--ansible-runner="+e.opts.AnsibleRunner)
+	if r.opts.AnsibleRunner != "" {
+		c.Command = append(c.Command, "--ansible-runner="+r.opts.AnsibleRunner)
 	}
 	c.Env = append(c.Env,
 		corev1.EnvVar{Name: "ROLEWRIGHT_POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},

@@ -16,7 +16,7 @@ import (
 // The template of the watch counts, and what makes a run of a Pod is added to it.
 func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	t.Parallel()
-	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
+	r := &Runner{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
 	req := runner.Request{
 		ID: "an-id", Dir: "/runs/uid/an-id",
 		JobRun: &runner.JobRun{Subject: "uid", Timeout: time.Hour, Template: []byte(`{
@@ -26,7 +26,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 			], "volumes": [{"name": "cache", "emptyDir": {}}]}
 		}`)},
 	}
-	job, err := e.job(req)
+	job, err := r.job(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 		t.Errorf("there is no place for the run's files: %+v", c.VolumeMounts)
 	}
 	req.JobRun.Template = nil
-	if job, err = e.job(req); err != nil {
+	if job, err = r.job(req); err != nil {
 		t.Fatal(err)
 	}
 	if pod = job.Spec.Template.Spec; len(pod.InitContainers) != 0 || pod.Containers[0].Image != "operator:1" || pod.Containers[0].Command[0] != "/usr/local/bin/rolewright" {
@@ -67,7 +67,7 @@ func TestJob_OfACommand(t *testing.T) {
 	t.Setenv("LEVEL", "operator")
 	t.Setenv("MIRROR", "operator")
 	t.Setenv("ANSIBLE_GATHERING", "explicit")
-	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/rolewright", URL: "https://here:1"}}
+	r := &Runner{opts: Options{Namespace: "system", Image: "operator:1", Program: "/rolewright", URL: "https://here:1"}}
 	command := &runner.Command{
 		Path: "/c", Dir: "/", Grace: 2 * time.Minute, InheritEnv: []string{"REGION", "LEVEL", "MIRROR", "UNSET"}, Env: map[string]string{"LEVEL": "watch"},
 	}
@@ -75,11 +75,11 @@ func TestJob_OfACommand(t *testing.T) {
 		ID: "an-id", Dir: "/runs/uid/an-id", Content: runner.Content{Command: command}, Env: map[string]string{"ROLEWRIGHT_ACTION": "check"},
 		JobRun: &runner.JobRun{Subject: "uid", Template: []byte(`{"spec": {"containers": [{"name": "run", "env": [{"name": "MIRROR", "value": "pod"}]}]}}`)},
 	}
-	job := must.Get(e.job(req))(t)
+	job := must.Get(r.job(req))(t)
 	if grace := *job.Spec.Template.Spec.TerminationGracePeriodSeconds; grace != 180 {
 		t.Errorf("the Pod has %d s to end, want those of the command and a minute", grace)
 	}
-	secret := must.Get(e.secret(req))(t)
+	secret := must.Get(r.secret(req))(t)
 	in := must.Get(remote.Decode(secret.Data[inputKey]))(t)
 	must.Be(t, "variables of the command", map[string]string{"REGION": "west", "LEVEL": "watch"}, in.Request.Command.Env)
 	if diff := cmp.Diff(req.Env, in.Request.Env); diff != "" || len(command.Env) != 1 {

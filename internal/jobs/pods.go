@@ -49,14 +49,14 @@ func begun(pod *corev1.Pod) bool {
 
 // begunAgo returns how long ago the container of an adopted run was started; 0 for other runs, or if that is not known.
 // The result is no longer than the age of the Pod: the clock of the node may be wrong.
-func (e *Executor) begunAgo(req runner.Request) time.Duration {
-	pod := e.podOf(req.ID)
+func (r *Runner) begunAgo(req runner.Request) time.Duration {
+	pod := r.podOf(req.ID)
 	if !req.JobRun.Adopted || pod == nil {
 		return 0
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == watches.JobContainer && c.State.Running != nil {
-			now := e.opts.Now()
+			now := r.opts.Now()
 			return min(now.Sub(c.State.Running.StartedAt.Time), now.Sub(pod.CreationTimestamp.Time))
 		}
 	}

@@ -77,10 +77,10 @@ func warnings() *lastEvents {
 
 // of returns the text of the last event of a Job or Pod; empty if there is none. While one caller lists the events,
 // others do not wait, but get the text from the list before.
-func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string {
+func (l *lastEvents) of(ctx context.Context, r *Runner, uid types.UID) string {
 	if l.looking.TryLock() {
 		if began := time.Now(); began.After(l.due) {
-			if said, err := l.read(ctx, e); err == nil { // the operator may lack the permission
+			if said, err := l.read(ctx, r); err == nil { // the operator may lack the permission
 				l.last.Store(&said)
 			}
 			l.due = time.Now().Add(max(eventsLook, 20*time.Since(began)))
@@ -94,10 +94,10 @@ func (l *lastEvents) of(ctx context.Context, e *Executor, uid types.UID) string 
 }
 
 // read lists the events.
-func (l *lastEvents) read(ctx context.Context, e *Executor) (map[types.UID]string, error) {
+func (l *lastEvents) read(ctx context.Context, r *Runner) (map[types.UID]string, error) {
 	texts, last := map[types.UID]string{}, map[types.UID]metav1.Time{}
 	for from, read := (metav1.ListOptions{FieldSelector: l.which.String(), Limit: eventsPage}), 0; ; {
-		events, err := e.opts.Client.CoreV1().Events(e.opts.Namespace).List(ctx, from)
+		events, err := r.opts.Client.CoreV1().Events(r.opts.Namespace).List(ctx, from)
 		if err != nil {
 			return nil, err
 		}
@@ -122,14 +122,14 @@ var (
 )
 
 // absence says why a Job has no Pod; empty if it needs none.
-func (e *Executor) absence(ctx context.Context, job *batchv1.Job) string {
+func (r *Runner) absence(ctx context.Context, job *batchv1.Job) string {
 	switch {
 	case job == nil || finished(job):
 		return ""
 	case job.Spec.Suspend != nil && *job.Spec.Suspend:
 		return "the Job is suspended, by a queue for instance, and has no Pod yet"
 	}
-	if text := e.refusals.of(ctx, e, job.UID); text != "" {
+	if text := r.refusals.of(ctx, r, job.UID); text != "" {
 		return text
 	}
 	return fmt.Sprintf("there is no Pod yet: look at the events of the Job %s in the namespace %s", job.Name, job.Namespace)

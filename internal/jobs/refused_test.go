@@ -39,10 +39,10 @@ func TestAbsence_AsksOnceForAllJobs(t *testing.T) {
 		lists.Add(1)
 		return true, events, nil
 	})
-	e := New(nil, Options{Client: client, Namespace: "system"})
+	r := New(nil, Options{Client: client, Namespace: "system"})
 	const want = "there is no Pod yet: FailedCreate: Error creating: the Pod is forbidden: exceeded quota: none, used: pods=1; raise the quota"
 	for n := range 100 {
-		if got := e.absence(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))}}); !strings.HasPrefix(got, want) {
+		if got := r.absence(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))}}); !strings.HasPrefix(got, want) {
 			t.Fatalf("of Job %d is said %q, want %s", n, got, want)
 		}
 	}
@@ -64,9 +64,9 @@ func TestAbsence_ReadsAllPages(t *testing.T) {
 		}
 		return true, events, nil
 	})
-	e := New(nil, Options{Client: client, Namespace: "system"})
+	r := New(nil, Options{Client: client, Namespace: "system"})
 	for n := range 3 {
-		if got := e.absence(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))}}); !strings.Contains(got, "raise the quota") {
+		if got := r.absence(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(n))}}); !strings.Contains(got, "raise the quota") {
 			t.Errorf("of the Job on page %d is said %q", n, got)
 		}
 	}

@@ -22,22 +22,22 @@ import (
 )
 
 // Run makes the run of req, and returns when nothing of it is left, or when it is handed over to another process.
-func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
+func (r *Runner) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
 	if req.Executor != runner.ExecutorJob || req.JobRun == nil {
-		return e.Runner.Run(ctx, req)
+		return r.Runner.Run(ctx, req)
 	}
 	res := runner.Result{ID: req.ID, ExitCode: -1}
-	if !req.JobRun.Adopted { // an adopted run was found when this executor was ready, and goes on until await stops it
+	if !req.JobRun.Adopted { // an adopted run was found when this Runner was ready, and goes on until await stops it
 		select {
-		case <-e.ready:
+		case <-r.ready:
 		case <-ctx.Done():
 			return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 		}
 	}
-	e.claim(req.ID)
+	r.claim(req.ID)
 	if req.JobRun.Adopted {
-		e.adopted.Add(1)
-		defer e.adopted.Add(-1)
+		r.adopted.Add(1)
+		defer r.adopted.Add(-1)
 	}
 	mirror := req
 	mirror.Files = map[string][]byte{}
@@ -48,16 +48,16 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		return res, notFollowed(req, err)
 	}
 	pod := ""
-	if p := e.podOf(req.ID); req.JobRun.Adopted && p != nil && begun(p) {
+	if p := r.podOf(req.ID); req.JobRun.Adopted && p != nil && begun(p) {
 		pod = string(p.UID)
 	}
-	session, err := e.hub.Admit(req, pod)
+	session, err := r.hub.Admit(req, pod)
 	if err != nil {
 		return res, notFollowed(req, err)
 	}
 	defer session.Close()
 	if !req.JobRun.Adopted {
-		if err := e.begin(ctx, req); err != nil {
+		if err := r.begin(ctx, req); err != nil {
 			switch cause := context.Cause(ctx); {
 			case cause == nil:
 			case errors.Is(err, cause):
@@ -68,10 +68,10 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 			return res, err
 		}
 	}
-	res, err = e.follow(ctx, req, session)
+	res, err = r.follow(ctx, req, session)
 	if errors.Is(err, runner.ErrHandedOver) { // if it has ended meanwhile, its Pod has to tell the next operator, and not this one
 		session.Close()
-		e.hub.Recorded(req.ID, "")
+		r.hub.Recorded(req.ID, "")
 	}
 	return res, err
 }
@@ -85,59 +85,59 @@ func notFollowed(req runner.Request, err error) error {
 }
 
 // begin makes the Job, once no other run of the object is left.
-func (e *Executor) begin(ctx context.Context, req runner.Request) error {
-	earlier, err := e.earlier(ctx, req)
+func (r *Runner) begin(ctx context.Context, req runner.Request) error {
+	earlier, err := r.earlier(ctx, req)
 	if err != nil {
 		return fmt.Errorf("run %s not started: find earlier runs of the object: %w", req.ID, err)
 	}
 	for _, id := range earlier {
-		if err := e.end(ctx, req.JobRun, id); err != nil {
+		if err := r.end(ctx, req.JobRun, id); err != nil {
 			return fmt.Errorf("run %s not started: end an earlier run of the object: %w", req.ID, err)
 		}
 	}
 	if req.Until != nil && !time.Now().Before(req.Until()) {
 		return runner.ErrTooLate
 	}
-	secret, err := e.secret(req)
+	secret, err := r.secret(req)
 	if err != nil {
 		return err
 	}
-	job, err := e.job(req)
+	job, err := r.job(req)
 	if err != nil {
 		return err
 	}
-	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	secrets := r.opts.Client.CoreV1().Secrets(r.opts.Namespace)
 	// After an error, the Secret or the Job may have been made nevertheless. A Job without its Secret starts nothing.
 	clean := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 		defer cancel()
-		_ = e.deleteJob(ctx, req.ID)
+		_ = r.deleteJob(ctx, req.ID)
 	}
 	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		clean()
-		return fmt.Errorf("create the Secret of the run: %w", refusedWith(err, e.opts.Namespace))
+		return fmt.Errorf("create the Secret of the run: %w", refusedWith(err, r.opts.Namespace))
 	}
-	made, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	made, err := r.opts.Client.BatchV1().Jobs(r.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if err != nil {
 		clean()
-		return fmt.Errorf("create the Job of the run: %w", refusedWith(err, e.opts.Namespace))
+		return fmt.Errorf("create the Job of the run: %w", refusedWith(err, r.opts.Namespace))
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
 	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
-		e.opts.Log.V(1).Info("The Secret of a run cannot get its Job as owner; the operator removes the Secret", "secret", req.ID, "error", err.Error())
+		r.opts.Log.V(1).Info("The Secret of a run cannot get its Job as owner; the operator removes the Secret", "secret", req.ID, "error", err.Error())
 	}
 	return nil
 }
 
 // earlier returns the IDs of the other runs of the object that have a Job, or a Pod that has not ended: after its Job was
 // deleted, a Pod may go on for a while. It asks the API server: the caches may be out of date.
-func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []string, err error) {
+func (r *Runner) earlier(ctx context.Context, req runner.Request) (ids []string, err error) {
 	of := metav1.ListOptions{LabelSelector: objectLabel + "=" + req.JobRun.Subject}
-	jobs, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, of)
+	jobs, err := r.opts.Client.BatchV1().Jobs(r.opts.Namespace).List(ctx, of)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, of)
+	pods, err := r.opts.Client.CoreV1().Pods(r.opts.Namespace).List(ctx, of)
 	if err != nil {
 		return nil, err
 	}
@@ -159,14 +159,14 @@ func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []strin
 
 // EndJobRuns ends the runs of the object with the UID that still have a Job or a Pod, and says what is left of them;
 // empty for nothing.
-func (e *Executor) EndJobRuns(ctx context.Context, uid string) (left string, err error) {
-	ids, err := e.earlier(ctx, runner.Request{JobRun: &runner.JobRun{Subject: uid}})
+func (r *Runner) EndJobRuns(ctx context.Context, uid string) (left string, err error) {
+	ids, err := r.earlier(ctx, runner.Request{JobRun: &runner.JobRun{Subject: uid}})
 	if err != nil {
 		return "", fmt.Errorf("find earlier runs of the object: %w", err)
 	}
 	for _, id := range ids {
-		_ = e.kill(ctx, id) // it logs why it fails; then the Job is left
-		if is := e.rest(ctx, id); is != "" {
+		_ = r.kill(ctx, id) // it logs why it fails; then the Job is left
+		if is := r.rest(ctx, id); is != "" {
 			left = fmt.Sprintf("run %s %s", id, is)
 		}
 	}
@@ -174,24 +174,24 @@ func (e *Executor) EndJobRuns(ctx context.Context, uid string) (left string, err
 }
 
 // rest says what is left of a run that is to end; empty for nothing. It also deletes Pods that are not in the cache.
-func (e *Executor) rest(ctx context.Context, id string) (holds string) {
-	left, running, err := e.isLeft(ctx, id)
+func (r *Runner) rest(ctx context.Context, id string) (holds string) {
+	left, running, err := r.isLeft(ctx, id)
 	if err == nil && !left {
 		return ""
 	}
 	for _, pod := range running {
 		// If the Pod is gone already, or cannot be deleted now, the next call notices it.
-		_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+		_ = r.opts.Client.CoreV1().Pods(r.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 	}
 	return whatHolds(running, err)
 }
 
 // isLeft reports whether a run has a Job, or Pods that have not ended, and returns these Pods. It asks the API server,
 // because the caches may be out of date.
-func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []corev1.Pod, err error) {
+func (r *Runner) isLeft(ctx context.Context, id string) (left bool, running []corev1.Pod, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
-	pods, err := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + id})
+	pods, err := r.opts.Client.CoreV1().Pods(r.opts.Namespace).List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + id})
 	if err != nil {
 		return true, nil, err
 	}
@@ -200,7 +200,7 @@ func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []
 			running = append(running, pod)
 		}
 	}
-	_, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
+	_, err = r.opts.Client.BatchV1().Jobs(r.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return len(running) > 0, running, nil
 	}
@@ -208,7 +208,7 @@ func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []
 }
 
 // follow waits for the end of the run.
-func (e *Executor) follow(ctx context.Context, req runner.Request, session *remote.Session) (runner.Result, error) {
+func (r *Runner) follow(ctx context.Context, req runner.Request, session *remote.Session) (runner.Result, error) {
 	over := make(chan struct{})
 	type ended struct {
 		res runner.Result
@@ -219,7 +219,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 		res, err := runner.Mirrored(ctx, req, session.Told, over)
 		ends <- ended{res, err}
 	}()
-	last, why, lost := e.await(ctx, req, session)
+	last, why, lost := r.await(ctx, req, session)
 	close(over)
 	end := <-ends
 	switch {
@@ -260,30 +260,30 @@ func finished(job *batchv1.Job) bool {
 
 // kill deletes the Pod of a run, and the Job, so that no other Pod begins. It returns false if that
 // has to be tried again.
-func (e *Executor) kill(ctx context.Context, id string) bool {
-	e.claim(id)
+func (r *Runner) kill(ctx context.Context, id string) bool {
+	r.claim(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	var err error
-	if pod := e.podOf(id); pod != nil {
-		err = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+	if pod := r.podOf(id); pod != nil {
+		err = r.opts.Client.CoreV1().Pods(r.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
 	}
-	if err = errors.Join(err, e.deleteJob(ctx, id)); err != nil {
-		e.opts.Log.Error(err, "The Pod of a run that has to stop cannot be deleted; it is tried again", "job", id)
+	if err = errors.Join(err, r.deleteJob(ctx, id)); err != nil {
+		r.opts.Log.Error(err, "The Pod of a run that has to stop cannot be deleted; it is tried again", "job", id)
 	}
 	return err == nil
 }
 
 // end stops an earlier run of the same object, and waits until nothing of it is left, or another replica is to have the
 // object.
-func (e *Executor) end(ctx context.Context, of *runner.JobRun, id string) error {
+func (r *Runner) end(ctx context.Context, of *runner.JobRun, id string) error {
 	pause := time.Second
 	for killed := false; ; pause = min(2*pause, askEvery) {
-		killed = killed || e.kill(ctx, id)
-		holds := e.rest(ctx, id)
+		killed = killed || r.kill(ctx, id)
+		holds := r.rest(ctx, id)
 		if holds == "" {
 			return nil
 		}
@@ -319,15 +319,15 @@ func whatHolds(pods []corev1.Pod, err error) string {
 	return "has not ended: Pods " + strings.Join(names, ", ") + remedy
 }
 
-func (e *Executor) jobOf(id string) *batchv1.Job {
-	found, _, _ := e.jobs.GetStore().GetByKey(e.opts.Namespace + "/" + id)
+func (r *Runner) jobOf(id string) *batchv1.Job {
+	found, _, _ := r.jobs.GetStore().GetByKey(r.opts.Namespace + "/" + id)
 	job, _ := found.(*batchv1.Job)
 	return job
 }
 
 // podOf returns the Pod of a run from the cache, preferably one that has not ended; nil if there is none.
-func (e *Executor) podOf(id string) *corev1.Pod {
-	found, _ := e.pods.GetIndexer().ByIndex(runLabel, id)
+func (r *Runner) podOf(id string) *corev1.Pod {
+	found, _ := r.pods.GetIndexer().ByIndex(runLabel, id)
 	var last *corev1.Pod
 	for _, each := range found {
 		if pod, ok := each.(*corev1.Pod); ok && isPodOf(pod, id) && (last == nil || over(last)) {

@@ -31,10 +31,10 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("busy")
 	})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}}
-	must.Do(t, e.begin(t.Context(), req))
-	must.Do(t, e.deleteJob(t.Context(), req.ID))
+	must.Do(t, r.begin(t.Context(), req))
+	must.Do(t, r.deleteJob(t.Context(), req.ID))
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
 	}
@@ -46,15 +46,15 @@ func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
 	t.Parallel()
 	shutdown := errors.New("the operator stops")
 	for range 20 {
-		e, req, _ := aRun(t)
-		close(e.ready)
-		close(e.drained)
+		r, req, _ := aRun(t)
+		close(r.ready)
+		close(r.drained)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(shutdown)
 		req.Dir, req.Executor = filepath.Join(t.TempDir(), "run"), runner.ExecutorJob
 		req.JobRun.Token, req.JobRun.Subject, req.JobRun.Adopted = "token", "uid", true
 		req.JobRun.GoesOn = func(cause error) bool { return errors.Is(cause, shutdown) }
-		if _, err := e.Run(ctx, req); !errors.Is(err, runner.ErrHandedOver) {
+		if _, err := r.Run(ctx, req); !errors.Is(err, runner.ErrHandedOver) {
 			t.Fatalf("the run that goes on is taken for ended: %v", err)
 		}
 	}
@@ -78,11 +78,11 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			deleted.Store(true)
 			return true, nil, nil // it has time to end
 		})
-		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 		began, replaced, phase := make(chan error, 1), make(chan struct{}), atomic.Value{}
 		begin := func(replaced <-chan struct{}) {
 			apart := &runner.JobRun{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase.Store(now) }}
-			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, JobRun: apart})
+			began <- r.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, JobRun: apart})
 		}
 		go begin(replaced)
 		time.Sleep(time.Minute)
@@ -125,11 +125,11 @@ func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
 		ofOne := strings.HasPrefix(list.GetListRestrictions().Labels.String(), runLabel)
 		return ofOne, nil, apierrors.NewServiceUnavailable("etcd is away")
 	})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	phase := ""
-	err := e.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object", OnPhase: func(now string) {
+	err := r.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object", OnPhase: func(now string) {
 		phase = now
 		cancel() // it would wait on
 	}}})
@@ -161,21 +161,21 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	})
 	local := runner.New(runner.Options{})
 	t.Cleanup(local.Close)
-	e := New(local, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	must.Do(t, e.pods.GetIndexer().Add(pod))
-	close(e.ready)
+	r := New(local, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	must.Do(t, r.pods.GetIndexer().Add(pod))
+	close(r.ready)
 	began := time.Now()
-	must.Do(t, e.Reap(earlier))
+	must.Do(t, r.Reap(earlier))
 	if took := time.Since(began); took > forgetTimeout {
 		t.Errorf("it takes %s", took)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := e.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object"}}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := r.begin(ctx, runner.Request{ID: id, JobRun: &runner.JobRun{Subject: "object"}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the next run does not wait for the Pod: %v", err)
 	}
 	refused.Store(true)
-	if err := e.Reap(earlier); err == nil {
+	if err := r.Reap(earlier); err == nil {
 		t.Error("a Pod that cannot be deleted counts as ended")
 	}
 }
@@ -191,17 +191,17 @@ func TestPodOf_IsMadeByTheJob(t *testing.T) {
 		}}
 	}
 	client := fake.NewClientset()
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 	for _, pod := range []*corev1.Pod{of("forged", "Job", id), of(id+"-x7k2p", "ReplicaSet", id), of(id+"-29412345", "Job", "another")} {
-		must.Do(t, errors.Join(e.pods.GetIndexer().Add(pod), client.Tracker().Add(pod)))
+		must.Do(t, errors.Join(r.pods.GetIndexer().Add(pod), client.Tracker().Add(pod)))
 	}
-	if is := e.podOf(id); is != nil {
+	if is := r.podOf(id); is != nil {
 		t.Errorf("Pod %s stands for the run", is.Name)
 	}
-	must.Be(t, "what is left of runs of the object", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
+	must.Be(t, "what is left of runs of the object", "", must.Get(r.EndJobRuns(t.Context(), "object"))(t))
 	own := of(id+"-abcde", "Job", id)
-	must.Do(t, e.pods.GetIndexer().Add(own))
-	must.Be(t, "the Pod of the run", own, e.podOf(id))
+	must.Do(t, r.pods.GetIndexer().Add(own))
+	must.Be(t, "the Pod of the run", own, r.podOf(id))
 }
 
 // A Job that has the labels of a run, and not the name of one, holds up no run of the object and is not adopted; it is left alone, with
@@ -210,9 +210,9 @@ func TestEnd_LeavesWhatIsNoRun(t *testing.T) {
 	t.Parallel()
 	meta := metav1.ObjectMeta{Name: "hold", Namespace: "system", Labels: map[string]string{runLabel: "hold", objectLabel: "object"}, Finalizers: []string{"example.com/hold"}}
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hold", Namespace: "system"}})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	must.Be(t, "what is left", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
-	must.Be(t, "runs of an earlier process", 0, len(must.Get(e.list(t.Context()))(t)))
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	must.Be(t, "what is left", "", must.Get(r.EndJobRuns(t.Context(), "object"))(t))
+	must.Be(t, "runs of an earlier process", 0, len(must.Get(r.list(t.Context()))(t)))
 	must.Be(t, "Secrets", 1, len(must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
@@ -228,12 +228,12 @@ func TestEnd(t *testing.T) {
 	client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return !asked.Swap(true), nil, nil // it has time to end
 	})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	if left := must.Get(e.EndJobRuns(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	if left := must.Get(r.EndJobRuns(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
 		t.Errorf("left is %q while the Pod has time to end", left)
 	}
-	_ = must.Get(e.EndJobRuns(t.Context(), "object"))(t) // the Pod ends
-	must.Be(t, "what is left when it has ended", "", must.Get(e.EndJobRuns(t.Context(), "object"))(t))
+	_ = must.Get(r.EndJobRuns(t.Context(), "object"))(t) // the Pod ends
+	must.Be(t, "what is left when it has ended", "", must.Get(r.EndJobRuns(t.Context(), "object"))(t))
 	must.Be(t, "Jobs of others", 1, len(must.Get(client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
@@ -245,8 +245,8 @@ func TestBegin_LeavesNoSecret(t *testing.T) {
 		made, _ := a.(clienttesting.CreateAction)
 		return true, nil, errors.Join(client.Tracker().Add(made.GetObject()), apierrors.NewTimeoutError("late", 1))
 	})
-	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-	if err := e.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}}); err == nil {
+	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	if err := r.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}}); err == nil {
 		t.Error("the run has begun")
 	}
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {

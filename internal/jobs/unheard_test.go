@@ -21,17 +21,17 @@ import (
 )
 
 // aRun is one whose Pod has these containers, as the caches have it.
-func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req runner.Request, gone func()) {
+func aRun(t *testing.T, containers ...corev1.ContainerStatus) (r *Runner, req runner.Request, gone func()) {
 	t.Helper()
 	const id = "11111111-1111-4111-8111-111111111111"
 	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
 	job := &batchv1.Job{ObjectMeta: meta}
 	meta.UID = "pod"
 	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
-	e = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
-	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
-	return e, runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false }}}, func() {
-		must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
+	r = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
+	must.Do(t, errors.Join(r.jobs.GetStore().Add(job), r.pods.GetIndexer().Add(pod)))
+	return r, runner.Request{ID: id, JobRun: &runner.JobRun{OnPhase: func(string) {}, OnBegun: func(time.Duration) {}, GoesOn: func(error) bool { return false }}}, func() {
+		must.Do(t, errors.Join(r.pods.GetIndexer().Delete(pod), r.jobs.GetStore().Delete(job)))
 	}
 }
 
@@ -39,18 +39,18 @@ func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req 
 func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}})
+		r, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}})
 		phase := make(chan string, 1)
 		req.JobRun.OnPhase = func(now string) { phase <- now }
 		ended := make(chan struct{})
 		go func() {
-			_, _, _ = e.await(t.Context(), req, &remote.Session{})
+			_, _, _ = r.await(t.Context(), req, &remote.Session{})
 			close(ended)
 		}()
 		if now := <-phase; !strings.HasPrefix(now, "its Pod 11111111-1111-4111-8111-111111111111 has not started: look at the Events") {
 			t.Errorf("the status says %q", now)
 		}
-		must.Get(e.opts.Client.CoreV1().Events("system").Create(t.Context(), &corev1.Event{
+		must.Get(r.opts.Client.CoreV1().Events("system").Create(t.Context(), &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: "one"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "pod"}, Type: corev1.EventTypeWarning,
 			Reason: "FailedMount", Message: `secret "absent" not found in 0123456789abcdef0123`,
 		}, metav1.CreateOptions{}))(t)
@@ -64,12 +64,12 @@ func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		r, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 		phase := make(chan string, 2)
 		req.JobRun.OnPhase = func(now string) { phase <- now }
 		begun, ended := make(chan struct{}), make(chan struct{})
 		go func() {
-			_, _, _ = e.await(t.Context(), req, &remote.Session{Started: begun})
+			_, _, _ = r.await(t.Context(), req, &remote.Session{Started: begun})
 			close(ended)
 		}()
 		time.Sleep(leavePatience)
@@ -94,16 +94,16 @@ func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	synctest.Test(t, func(t *testing.T) {
-		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		r, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 		req.Dir, req.JobRun.Token = dir, "token"
 		must.Do(t, runner.CreateMirror(req))
-		session := must.Get(e.hub.Admit(req, "pod"))(t)
+		session := must.Get(r.hub.Admit(req, "pod"))(t)
 		defer session.Close()
 		phase, ends := make(chan string, 2), make(chan error, 1)
 		req.JobRun.OnPhase = func(now string) { phase <- now }
 		ctx, stop := context.WithCancelCause(t.Context())
 		go func() {
-			_, why, _ := e.await(ctx, req, session)
+			_, why, _ := r.await(ctx, req, session)
 			ends <- why
 		}()
 		time.Sleep(silencePatience + time.Second)
@@ -125,10 +125,10 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	synctest.Test(t, func(t *testing.T) {
-		e, req, _ := aRun(t)
+		r, req, _ := aRun(t)
 		req.Dir, req.JobRun.Token = dir, "token"
 		must.Do(t, runner.CreateMirror(req))
-		session := must.Get(e.hub.Admit(req, "pod"))(t)
+		session := must.Get(r.hub.Admit(req, "pod"))(t)
 		defer session.Close()
 		ended := func(change func(*corev1.Pod, *corev1.ContainerStateTerminated)) *corev1.Pod {
 			how := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}
@@ -152,12 +152,12 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 			"done":                       {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.ExitCode = 0 }), runner.ErrCluster},
 			"its node was without power": {ended(func(_ *corev1.Pod, how *corev1.ContainerStateTerminated) { how.Reason = "Unknown" }), runner.ErrCluster},
 		} {
-			if err := e.lost(tt.pod, nil, session); !errors.Is(err, tt.want) {
+			if err := r.lost(tt.pod, nil, session); !errors.Is(err, tt.want) {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)
 			}
 		}
 		time.Sleep(time.Minute)
-		if err := e.lost(ended(func(*corev1.Pod, *corev1.ContainerStateTerminated) {}), nil, session); !errors.Is(err, runner.ErrCluster) {
+		if err := r.lost(ended(func(*corev1.Pod, *corev1.ContainerStateTerminated) {}), nil, session); !errors.Is(err, runner.ErrCluster) {
 			t.Errorf("of one that was not heard of for a minute: %v", err)
 		}
 	})

@@ -40,8 +40,8 @@ func contentOf(watched []watches.Watch) []string {
 	return contentcopy.Of(dir, "", forked).Dirs
 }
 
-// ExecutorOptions say how runs are executed.
-type ExecutorOptions struct {
+// RunnerOptions say how runs are executed.
+type RunnerOptions struct {
 	// Path is the program ansible-runner; see [runner.Options].
 	Path string
 	// TrustLine is the option of [runner.Options].
@@ -56,11 +56,11 @@ type ExecutorOptions struct {
 	Log      logr.Logger
 }
 
-// NewExecutor returns the runner that executes the runs, and a function that ends it, to be called
+// NewRunner returns the runner that executes the runs, and a function that ends it, to be called
 // when no run is in progress. The first run starts a fork server. If that is not possible, runs are
-// plain, and the log says why, once. If a watch requires forked runs, NewExecutor starts a fork
+// plain, and the log says why, once. If a watch requires forked runs, NewRunner starts a fork
 // server at once, and fails if that is not possible.
-func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
+func NewRunner(ctx context.Context, o RunnerOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
 	options := runner.Options{Path: o.Path, WarmContent: contentOf(watched), WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // However much is changed in other namespaces during a run, changes in the owner's namespace are reported as such, and
 // the other way round.
-func TestSession_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
+func TestRun_BoundsChangesOfOtherNamespacesApart(t *testing.T) {
 	t.Parallel()
 	const many, object = "many dependents were changed", "configmaps %s/object was deleted"
 	near, far := fmt.Sprintf(object, "home"), fmt.Sprintf(object, "away")

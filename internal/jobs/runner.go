@@ -40,7 +40,7 @@ type Options struct {
 	// Proxy serves the runs' requests to the API server.
 	Proxy *proxy.Proxy
 	// Has reports whether this replica has the object with the UID, if replicas share the objects: see
-	// [Executor.Adopt]. nil if it has all objects.
+	// [Runner.Adopt]. nil if it has all objects.
 	Has func(types.UID) bool
 	// Leads reports whether this replica can prove that it leads. nil if there is no election.
 	Leads func() bool
@@ -52,9 +52,9 @@ type Options struct {
 	Log         logr.Logger
 }
 
-// Executor makes runs with [runner.ExecutorJob] as Jobs, and all others with the Runner that it
+// Runner makes runs with [runner.ExecutorJob] as Jobs, and all others with the [runner.Runner] that it
 // embeds. It serves Pods while it leads.
-type Executor struct {
+type Runner struct {
 	*runner.Runner
 
 	opts Options
@@ -83,79 +83,79 @@ type found struct {
 	asked   bool // FindJobRun was called for it
 }
 
-// New returns an Executor. The caller has to add it to a manager.
-func New(local *runner.Runner, opts Options) *Executor {
+// New returns a Runner. The caller has to add it to a manager.
+func New(local *runner.Runner, opts Options) *Runner {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	e := &Executor{
+	r := &Runner{
 		Runner: local, opts: opts, ready: make(chan struct{}), drained: make(chan struct{}), found: map[string]found{},
 		refusals: refusals(opts.Namespace), warnings: warnings(),
 		pods: coreinformers.NewFilteredPodInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
 		jobs: batchinformers.NewFilteredJobInformer(opts.Client, opts.Namespace, 0, byRun(), ofRuns),
 	}
-	e.hub = remote.NewHub(e.place)
-	return e
+	r.hub = remote.NewHub(r.place)
+	return r
 }
 
 // NeedLeaderElection returns true: only the leader listens, or the replicas that share the objects.
-func (e *Executor) NeedLeaderElection() bool { return true }
+func (r *Runner) NeedLeaderElection() bool { return true }
 
 // Start serves the Pods until ctx ends.
-func (e *Executor) Start(ctx context.Context) error {
-	defer close(e.drained)
-	if err := e.mayList(ctx); err != nil {
+func (r *Runner) Start(ctx context.Context) error {
+	defer close(r.drained)
+	if err := r.mayList(ctx); err != nil {
 		return err // else the wait for the caches below would never end
 	}
 	// The hub keeps a run whose end is never recorded, for instance because its object was deleted, as long as its Job
 	// exists.
-	if _, err := e.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.jobGone}); err != nil {
+	if _, err := r.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: r.jobGone}); err != nil {
 		return fmt.Errorf("watch the Jobs of runs: %w", err)
 	}
 	var informers sync.WaitGroup
 	defer informers.Wait()
-	for _, i := range []cache.SharedIndexInformer{e.pods, e.jobs} {
+	for _, i := range []cache.SharedIndexInformer{r.pods, r.jobs} {
 		informers.Go(func() { i.RunWithContext(ctx) })
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), e.pods.HasSynced, e.jobs.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.jobs.HasSynced) {
 		return nil // ctx has ended
 	}
-	pair, err := e.identity(ctx)
+	pair, err := r.identity(ctx)
 	if err != nil {
 		return err
 	}
-	if e.opts.Has == nil {
-		if err := e.adopt(ctx, func(types.UID) bool { return true }, time.Now()); err != nil {
+	if r.opts.Has == nil {
+		if err := r.adopt(ctx, func(types.UID) bool { return true }, time.Now()); err != nil {
 			return err
 		}
 	}
 	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", e.opts.Address)
+	listener, err := lc.Listen(ctx, "tcp", r.opts.Address)
 	if err != nil {
 		return fmt.Errorf("listen for the Pods of runs: %w; choose another address with --job-bind-address", err)
 	}
-	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress, maxConnections, e.connections), maxConnections)
-	close(e.ready)
-	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
+	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress, maxConnections, r.connections), maxConnections)
+	close(r.ready)
+	r.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", r.opts.URL, "namespace", r.opts.Namespace)
 	var sweeper sync.WaitGroup
 	defer sweeper.Wait()
 	sweeping, stop := context.WithCancel(ctx)
 	defer stop()
-	sweeper.Go(func() { e.sweepLater(sweeping) })
-	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
+	sweeper.Go(func() { r.sweepLater(sweeping) })
+	return r.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, r.hub)
 }
 
-func (e *Executor) jobGone(obj any) {
+func (r *Runner) jobGone(obj any) {
 	if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-		e.hub.Recorded(key.Name, "")
+		r.hub.Recorded(key.Name, "")
 	}
 }
 
 // mayList returns an error if the operator has no permission to list Pods or Jobs.
-func (e *Executor) mayList(ctx context.Context) error {
+func (r *Runner) mayList(ctx context.Context) error {
 	one := metav1.ListOptions{Limit: 1}
-	_, pods := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, one)
-	_, jobs := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, one)
+	_, pods := r.opts.Client.CoreV1().Pods(r.opts.Namespace).List(ctx, one)
+	_, jobs := r.opts.Client.BatchV1().Jobs(r.opts.Namespace).List(ctx, one)
 	for _, err := range []error{pods, jobs} {
 		if apierrors.IsForbidden(err) {
 			return fmt.Errorf("runs as Jobs: %w; %s", err, grantIt)
@@ -168,13 +168,13 @@ func (e *Executor) mayList(ctx context.Context) error {
 const maxConnections = 4096
 
 // connections logs, at most once a minute, that Pods have too many connections.
-func (e *Executor) connections(open int, refused bool) {
-	if e.opts.Connections != nil {
-		e.opts.Connections(open, refused)
+func (r *Runner) connections(open int, refused bool) {
+	if r.opts.Connections != nil {
+		r.opts.Connections(open, refused)
 	}
-	if now := time.Now().Unix(); refused && now-e.said.Load() >= 60 {
-		e.said.Store(now)
-		e.opts.Log.Info("Pods of runs have reached the limit on connections; further connections wait, or are refused and retried: share the objects among replicas with --shards, or lower --max-concurrent-runs", "connections", open,
+	if now := time.Now().Unix(); refused && now-r.said.Load() >= 60 {
+		r.said.Store(now)
+		r.opts.Log.Info("Pods of runs have reached the limit on connections; further connections wait, or are refused and retried: share the objects among replicas with --shards, or lower --max-concurrent-runs", "connections", open,
 			"most", maxConnections, "mostOfOneAddress", maxOfAddress)
 	}
 }
@@ -184,8 +184,8 @@ func (e *Executor) connections(open int, refused bool) {
 const IdentityName = "rolewright-runs"
 
 // identity returns the certificate of this operator for its Pods. It makes one if there is none.
-func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
-	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+func (r *Runner) identity(ctx context.Context) (tls.Certificate, error) {
+	secrets := r.opts.Client.CoreV1().Secrets(r.opts.Namespace)
 	found, err := secrets.Get(ctx, IdentityName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		certificate, key, makeErr := selfsigned.New(remote.ServerName)
@@ -193,7 +193,7 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 			return tls.Certificate{}, makeErr
 		}
 		found, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: IdentityName, Namespace: e.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
+			ObjectMeta: metav1.ObjectMeta{Name: IdentityName, Namespace: r.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
 			Type:       corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key},
 		}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) { // another replica was first
@@ -203,8 +203,8 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", IdentityName, err, grantIt)
 	}
-	e.certificate = found.Data[corev1.TLSCertKey]
-	pair, err := tls.X509KeyPair(e.certificate, found.Data[corev1.TLSPrivateKeyKey])
+	r.certificate = found.Data[corev1.TLSCertKey]
+	pair, err := tls.X509KeyPair(r.certificate, found.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret; the operator creates it again", IdentityName, err)
 	}
@@ -216,17 +216,17 @@ const grantIt = "runs as Jobs need the Role of config/jobs"
 
 // Reap ends what is left of a run that another process has begun. It does not wait for the Pod, which may take a while, or
 // whose node may not answer: the next run of the object waits for it, see begin.
-func (e *Executor) Reap(id string) error {
-	err := e.Runner.Reap(id)
+func (r *Runner) Reap(id string) error {
+	err := r.Runner.Reap(id)
 	select {
-	case <-e.ready:
-	case <-e.drained:
+	case <-r.ready:
+	case <-r.drained:
 		return err
 	}
-	if e.jobOf(id) == nil && e.podOf(id) == nil {
+	if r.jobOf(id) == nil && r.podOf(id) == nil {
 		return err
 	}
-	if !e.kill(context.Background(), id) {
+	if !r.kill(context.Background(), id) {
 		// Return this error alone: together with an error about processes that cannot be killed, it would be ignored. Those
 		// processes are looked for again.
 		return fmt.Errorf("end what is left of run %s: its Job or its Pod cannot be deleted", id)
@@ -236,32 +236,32 @@ func (e *Executor) Reap(id string) error {
 
 // ForgetJobRun removes the Job of a run whose end is recorded, with all that belongs to it, if the run is for the object
 // with the UID.
-func (e *Executor) ForgetJobRun(id, uid string) {
-	e.hub.Recorded(id, uid)
+func (r *Runner) ForgetJobRun(id, uid string) {
+	r.hub.Recorded(id, uid)
 	select {
-	case <-e.ready:
+	case <-r.ready:
 	default:
 		return // this process has had no runs yet
 	}
-	if !runner.IsID(id) || !e.isOf(id, uid) {
+	if !runner.IsID(id) || !r.isOf(id, uid) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
-	if err := e.deleteJob(ctx, id); err != nil {
-		e.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; the cluster removes it an hour after its end", "job", id)
+	if err := r.deleteJob(ctx, id); err != nil {
+		r.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; the cluster removes it an hour after its end", "job", id)
 		return
 	}
-	e.claim(id)
+	r.claim(id)
 }
 
 // isOf reports whether a run has a Job and is for the object with the UID. That must be checked because its ID comes from
 // a status, which others can write.
-func (e *Executor) isOf(id, uid string) bool {
-	e.mu.Lock()
-	run, ok := e.found[id]
-	e.mu.Unlock()
-	if job := e.jobOf(id); !ok && job != nil { // e.found may have a Job that is not in the cache yet
+func (r *Runner) isOf(id, uid string) bool {
+	r.mu.Lock()
+	run, ok := r.found[id]
+	r.mu.Unlock()
+	if job := r.jobOf(id); !ok && job != nil { // e.found may have a Job that is not in the cache yet
 		run.subject, ok = types.UID(job.Labels[objectLabel]), true
 	}
 	return ok && run.subject == types.UID(uid)
@@ -271,12 +271,12 @@ const forgetTimeout = 10 * time.Second
 
 // deleteJob deletes the Job of a run, with its Pod, and the Secret. The Secret may lack the Job as its owner, if that
 // could not be written.
-func (e *Executor) deleteJob(ctx context.Context, id string) error {
-	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+func (r *Runner) deleteJob(ctx context.Context, id string) error {
+	err := r.opts.Client.BatchV1().Jobs(r.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Job %s: %w", id, err)
 	}
-	err = e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
+	err = r.opts.Client.CoreV1().Secrets(r.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", id, err)
 	}

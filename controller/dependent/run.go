@@ -9,14 +9,14 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Session is one run of an owner. While it is in progress, changes of the owner's
+// Run is one run of an owner. While it is in progress, changes of the owner's
 // dependents are only kept, not judged: the watch may show a write before the API
 // proxy has its answer.
 //
 // The caller must report a write with the version that it made. A write that changed
 // nothing must not be reported: reporting the version that was there before may hide
 // a change by another client.
-type Session struct {
+type Run struct {
 	kind  *Kind
 	owner types.NamespacedName
 	uid   types.UID
@@ -25,10 +25,10 @@ type Session struct {
 	ended bool
 }
 
-var _ proxy.Tracker = (*Session)(nil)
+var _ proxy.Tracker = (*Run)(nil)
 
 // Expect begins to watch the child's resource.
-func (r *Session) Expect(c proxy.Child) {
+func (r *Run) Expect(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *Session) Expect(c proxy.Child) {
 }
 
 // Found begins to watch the resource of a child that the run has only read.
-func (r *Session) Found(c proxy.Child) {
+func (r *Run) Found(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Session) Found(c proxy.Child) {
 }
 
 // Wrote marks the version of the child as the run's own.
-func (r *Session) Wrote(c proxy.Child) {
+func (r *Run) Wrote(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *Session) Wrote(c proxy.Child) {
 }
 
 // owns reports whether the object is known to belong to the run's owner.
-func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Session) bool {
+func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Run) bool {
 	rec := f.records[id]
 	return rec != nil && rec.uid == uid && slices.ContainsFunc(rec.owners, func(o ownership) bool {
 		return o.kind == r.kind && o.owner == r.owner
@@ -90,7 +90,7 @@ func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Session) bool {
 // recognise handles a version that the watch showed before the answer came. It drops
 // the change from those that are kept. If the object was first seen in a later version,
 // it keeps the change from the run's version to that one.
-func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
+func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	o := r.kind.owner(r.owner)
 	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
 		return ch.feed == f && ch.uid == c.UID && ch.is == c.ResourceVersion
@@ -103,7 +103,7 @@ func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 
 // Deleted marks the deletion of the child as the run's own, whether the watch has
 // shown it already or shows it later.
-func (r *Session) Deleted(c proxy.Child) {
+func (r *Run) Deleted(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -118,12 +118,12 @@ func (r *Session) Deleted(c proxy.Child) {
 	f.expectDeletion(types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.UID, ownerKey{r.kind, r.owner})
 }
 
-func (r *Session) over() bool { return r.ended || r.kind.closed }
+func (r *Run) over() bool { return r.ended || r.kind.closed }
 
 // End must be called when the run and all its requests have ended. It judges what
 // others did meanwhile, and returns the same as [Kind.owned]. Further calls only
 // return that.
-func (r *Session) End() []schema.GroupVersionResource {
+func (r *Run) End() []schema.GroupVersionResource {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	var notices []notice
@@ -142,7 +142,7 @@ func (r *Session) End() []schema.GroupVersionResource {
 }
 
 // conclude judges the changes that were kept during the owner's runs, if none of them is left.
-func (r *Session) conclude() []notice {
+func (r *Run) conclude() []notice {
 	o := r.kind.owner(r.owner)
 	if o.runs--; o.runs > 0 {
 		return nil
