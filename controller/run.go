@@ -21,6 +21,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // rolesPathEnv tells Ansible where to look for the roles that playbooks name.
@@ -138,7 +139,7 @@ func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Re
 func (r *reconciler) strip(s *scope, run string) {
 	dir, err := r.store.Dir(s.uid(), run)
 	if err == nil {
-		err = runner.Strip(dir, kubeconfigFile)
+		err = rundir.Strip(dir, kubeconfigFile)
 	}
 	if err != nil {
 		s.log.Error(err, "Secrets of the run cannot be removed", "directory", dir)

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // cookieName is the variable that marks every process of a run.
@@ -16,14 +16,6 @@ const cookieName = "ROLEWRIGHT_RUN"
 
 // maxVerbosity is the highest number of v's that makes a difference to ansible-playbook.
 const maxVerbosity = 7
-
-// idPattern matches valid IDs of runs. An ID becomes an argument and the name
-// of a directory.
-var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
-
-// IsID tells whether a text can be the ID of a run, and thus the name of a
-// directory and not a longer path.
-func IsID(text string) bool { return idPattern.MatchString(text) }
 
 // reported returns an empty [Reported] for a run of a command or function; nil for Ansible.
 func (c Content) reported() *Reported {
@@ -39,7 +31,7 @@ func (c Content) reported() *Reported {
 // normalise returns the request with clean paths and a role path that is
 // absolute: ansible-playbook has another working directory than the operator.
 func (req Request) normalise() (Request, error) {
-	if !idPattern.MatchString(req.ID) {
+	if !rundir.IsID(req.ID) {
 		return req, fmt.Errorf("invalid run ID %q", req.ID)
 	}
 	if !filepath.IsAbs(req.Dir) {

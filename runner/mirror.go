@@ -12,6 +12,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -153,7 +154,7 @@ func (o Outcome) err() error {
 // CreateMirror creates the private data directory for the artifacts of a run that is made
 // elsewhere, and writes the files of req into it. An existing directory is completed.
 func CreateMirror(req Request) error {
-	if !IsID(req.ID) || !filepath.IsAbs(req.Dir) {
+	if !rundir.IsID(req.ID) || !filepath.IsAbs(req.Dir) {
 		return fmt.Errorf("create private data dir: %.40q is not the ID of a run, or %q is not an absolute path", req.ID, req.Dir)
 	}
 	if err := os.MkdirAll(filepath.Join(artifactsDir(req), "job_events"), dirMode); err != nil {

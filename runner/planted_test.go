@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -64,14 +65,14 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
 				t.Errorf("recover: %v", err)
 			}
-			if err := Strip(req.Dir, "kubeconfig"); err != nil {
+			if err := rundir.Strip(req.Dir, "kubeconfig"); err != nil {
 				t.Errorf("strip: %v", err)
 			}
-			_ = Usage(req.Dir)
-			if _, _, err := Runs(filepath.Dir(req.Dir)); err != nil {
+			_ = rundir.Usage(req.Dir)
+			if _, _, err := rundir.Runs(filepath.Dir(req.Dir)); err != nil {
 				t.Errorf("list: %v", err)
 			}
-			if err := Remove(req.Dir); err != nil {
+			if err := rundir.Remove(req.Dir); err != nil {
 				t.Errorf("remove: %v", err)
 			}
 			if _, err := os.Lstat(req.Dir); !os.IsNotExist(err) {

@@ -10,12 +10,13 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
+	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // The modes of everything in a private data directory, which is private because
@@ -64,7 +65,7 @@ func createPrivateDir(req Request, environ []string) (err error) {
 		// The rename below would replace an empty directory.
 		return fmt.Errorf("create private data dir: %s: %w", req.Dir, fs.ErrExist)
 	}
-	building := buildingName(req.Dir)
+	building := rundir.Building(req.Dir)
 	if err := os.Mkdir(building, dirMode); err != nil {
 		return fmt.Errorf("create private data dir: %w", err)
 	}
@@ -89,15 +90,6 @@ func createPrivateDir(req Request, environ []string) (err error) {
 	err = os.Rename(building, req.Dir)
 	failpoint.Hit("privatedir.renamed")
 	return err
-}
-
-// buildingSuffix ends the name of a directory that is not complete.
-const buildingSuffix = ".building"
-
-// buildingName is the path of the private data directory dir while it is not complete.
-func buildingName(dir string) string {
-	parent, base := filepath.Split(dir)
-	return filepath.Join(parent, "."+base+buildingSuffix)
 }
 
 // privateDir is a private data directory under construction.
@@ -361,4 +353,20 @@ func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
 func gone(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// linkLatest links artifacts/latest to the run's artifacts, if there are any.
+func linkLatest(dir, id string) error {
+	root, err := plainfile.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("link latest artifacts: %w", err)
+	}
+	defer root.Close()
+	if fi, err := root.Lstat(path.Join("artifacts", id)); err != nil || !fi.IsDir() {
+		return nil
+	}
+	if err := root.Symlink(id, "artifacts/latest"); err != nil {
+		return fmt.Errorf("link latest artifacts: %w", err)
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -57,7 +58,6 @@ const (
 	// ReportsFile has the reports of the command, in the artifacts directory.
 	ReportsFile = "events.jsonl"
 
-	homeDir     = "home"
 	stdoutFile  = "stdout"
 	stderrFile  = "stderr"
 	protocolEnv = "ROLEWRIGHT_PROTOCOL"
@@ -93,7 +93,7 @@ func (req Request) commandEnviron(environ []string) []string {
 		protocolEnv: protocol, "ROLEWRIGHT_RUN_ID": req.ID, "ROLEWRIGHT_DIR": req.Dir,
 		"ROLEWRIGHT_INPUT": in(InputFile), "ROLEWRIGHT_OBJECT": in(ObjectFile), "ROLEWRIGHT_SECRETS_DIR": in(SecretsDir),
 		"ROLEWRIGHT_EVENTS": in("artifacts", req.ID, ReportsFile), "ROLEWRIGHT_EVENTS_FD": "3",
-		"HOME": in(homeDir), "TMPDIR": in(tempDir),
+		"HOME": in(rundir.Home), "TMPDIR": in(tempDir),
 	} {
 		env[name] = value
 	}
@@ -112,7 +112,7 @@ func (req Request) commandEnviron(environ []string) []string {
 // fillCommand makes the contents of a command's private data directory.
 func (d privateDir) fillCommand(req Request) error {
 	artifacts := "artifacts/" + req.ID
-	for _, dir := range []string{"env", SecretsDir, "artifacts", artifacts, homeDir, tempDir} {
+	for _, dir := range []string{"env", SecretsDir, "artifacts", artifacts, rundir.Home, tempDir} {
 		if err := d.mkdir(dir); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -116,8 +117,8 @@ echo '{"type":"progress","message":"too late"}' >&3
 	if events := CommandEvents(t.Context(), p.Dir, p.ID, nil, nil); len(events) != s.Events {
 		t.Errorf("%d events are shown again, of %d", len(events), s.Events)
 	}
-	must.Do(t, Strip(p.Dir, "kubeconfig"))
-	for _, gone := range []string{InputFile, ObjectFile, "kubeconfig", homeDir} {
+	must.Do(t, rundir.Strip(p.Dir, "kubeconfig"))
+	for _, gone := range []string{InputFile, ObjectFile, "kubeconfig", rundir.Home} {
 		if _, err := os.Stat(filepath.Join(p.Dir, gone)); !os.IsNotExist(err) {
 			t.Errorf("%s is there when the run has ended: %v", gone, err)
 		}

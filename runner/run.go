@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/collection"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 )
@@ -235,7 +236,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 // Reap kills what is left on this machine of a run that another process has
 // begun, and returns when nothing is left.
 func (r *Runner) Reap(id string) error {
-	if !idPattern.MatchString(id) {
+	if !rundir.IsID(id) {
 		return nil // no run of ours
 	}
 	if err := r.supervisor.Reap(supervise.Command{Cookie: cookieName + "=" + id, Run: id}); err != nil {

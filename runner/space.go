@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // ErrNoSpace is wrapped by the error of a run that did not take place, or was
@@ -50,16 +50,6 @@ func full(dir string) bool {
 	return st.Bavail*uint64(st.Bsize) < fewBytes || st.Files > 0 && st.Ffree < fewFiles
 }
 
-// Space returns the size of the file system of a directory, and how much of it is
-// still available, in bytes.
-func Space(dir string) (size, free int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("look at the file system of %s: %w", dir, err)
-	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
-}
-
 // exhausted tells whether a file cannot be written in dir because no space is left. Unlike
 // full it notices quotas, and space that only the superuser may use.
 func exhausted(dir string) bool {
@@ -69,25 +59,6 @@ func exhausted(dir string) bool {
 		err = os.Remove(name)
 	}
 	return IsNoSpace(err)
-}
-
-// Usage returns the disk space of a directory and its contents, in bytes.
-// What cannot be read does not count.
-func Usage(dir string) int64 {
-	var sum int64
-	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // it has gone, or is closed
-		}
-		if fi, err := entry.Info(); err == nil {
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				const block = 512 // independent of the file system: stat(2)
-				sum += st.Blocks * block
-			}
-		}
-		return nil
-	})
-	return sum
 }
 
 // guard watches over the private data directory of a run in progress.
@@ -146,7 +117,7 @@ func (g *guard) run() {
 			continue
 		}
 		start := time.Now()
-		if size := Usage(g.req.Dir); size > g.req.MaxBytes {
+		if size := rundir.Usage(g.req.Dir); size > g.req.MaxBytes {
 			g.cancel(fmt.Errorf("%w: %d bytes, and %d are allowed", ErrTooLarge, size, g.req.MaxBytes))
 		}
 		measured = time.Now()

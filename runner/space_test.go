@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -139,7 +140,7 @@ func TestRun_ThatFillsTheDisk(t *testing.T) {
 			if _, err := supervise.ReadExit(filepath.Join(req.Dir, endRecord)); err != nil {
 				t.Errorf("the end of the run is not recorded: %v", err)
 			}
-			if err := Remove(req.Dir); err != nil {
+			if err := rundir.Remove(req.Dir); err != nil {
 				t.Errorf("remove: %v", err)
 			}
 		})
@@ -177,7 +178,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 		t.Error("no fact has it: there is nothing that could be left")
 	}
 	for range 2 {
-		must.Do(t, Strip(req.Dir, "kubeconfig"))
+		must.Do(t, rundir.Strip(req.Dir, "kubeconfig"))
 	}
 	for name, text := range tree(t, req.Dir) {
 		if strings.Contains(text, canary) {
@@ -191,7 +192,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
 		t.Errorf("recover: %v", err)
 	}
-	if err := Strip(filepath.Join(t.TempDir(), uuid.NewString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := rundir.Strip(filepath.Join(t.TempDir(), uuid.NewString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // Parts are the parts of an operator that outlive its managers.
@@ -75,7 +76,7 @@ func (p *Parts) AddControllers(mgr ctrl.Manager, gateway *proxy.Proxy, options c
 		return nil, fmt.Errorf("the directory of runs %s: %w", options.RunnerRoot, err)
 	}
 	p.Recorder.WatchDisk(func() (metrics.Disk, error) {
-		size, free, err := runner.Space(root)
+		size, free, err := rundir.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
 	options.RunnerRoot, options.Proxy = root, gateway

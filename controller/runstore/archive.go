@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // Retention says which ended runs of an object are kept: the newest Runs and, of the
@@ -113,7 +113,7 @@ func (a *Store) index(object string) {
 		return
 	}
 	dir := filepath.Join(a.runs, object)
-	past, remains, err := runner.Runs(dir)
+	past, remains, err := rundir.Runs(dir)
 	if err != nil {
 		a.log.Error(err, "Earlier runs of an object cannot be read", "directory", dir)
 	}
@@ -150,7 +150,7 @@ func (a *Store) index(object string) {
 func (a *Store) strip(object string, runs []string) {
 	for _, id := range runs {
 		dir := filepath.Join(a.runs, object, id)
-		if err := runner.Strip(dir, a.opts.Given...); err != nil {
+		if err := rundir.Strip(dir, a.opts.Given...); err != nil {
 			a.log.Error(err, "Secrets of an earlier run cannot be removed", "directory", dir)
 		}
 	}
@@ -161,13 +161,13 @@ func (s *shelf) has(run string) bool {
 }
 
 // readKept returns what a directory says about its run.
-func readKept(object string, p runner.Past) kept {
+func readKept(object string, p rundir.Past) kept {
 	dir := filepath.Join(object, p.ID)
 	k := kept{id: p.ID, finished: p.Finished}
 	if o, err := readOutcome(dir); err == nil && o.Run.ID == p.ID {
 		k.bytes, k.failed, k.noted = max(o.Bytes, 0), o.Run.Result == status.Failed, true
 	} else {
-		k.bytes = runner.Usage(dir)
+		k.bytes = rundir.Usage(dir)
 	}
 	return k
 }
@@ -202,14 +202,14 @@ func (a *Store) Settled(uid string, keep Retention) {
 // Finish must be called when the end of a run is in the status, or never will be. It
 // applies the object's retention.
 func (a *Store) Finish(uid, run string, keep Retention) {
-	if !runner.IsID(run) {
+	if !rundir.IsID(run) {
 		return
 	}
 	dir := a.Object(uid)
 	object := filepath.Base(dir)
 	a.index(object)
 	_, err := os.Lstat(filepath.Join(dir, run))
-	k := readKept(dir, runner.Past{ID: run, Finished: a.now()})
+	k := readKept(dir, rundir.Past{ID: run, Finished: a.now()})
 	a.Settled(uid, keep)
 	a.mu.Lock()
 	s := a.shelf(object)
@@ -259,7 +259,7 @@ func (a *Store) forget(object string) error {
 		a.opts.Metrics.Artifacts(a.count, a.bytes)
 	}
 	a.mu.Unlock()
-	return runner.Remove(filepath.Join(a.runs, object))
+	return rundir.Remove(filepath.Join(a.runs, object))
 }
 
 // over reports whether all runs together are too large. The caller must hold the lock.
@@ -350,7 +350,7 @@ func (a *Store) tidy(object string) {
 // run is left there.
 func (a *Store) remove(dirs ...string) {
 	for _, dir := range dirs {
-		if err := runner.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := rundir.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			a.log.Error(err, "An old run cannot be removed", "directory", dir)
 		}
 		if object := filepath.Dir(dir); object != a.runs {

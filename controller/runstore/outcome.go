@@ -10,6 +10,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // outcomeFile is the file in a run's private data directory that says how the run
@@ -50,7 +51,7 @@ func (s *Store) Record(uid string, deleting bool, run status.Run) error {
 	if err != nil {
 		return err
 	}
-	return s.note(dir, outcome{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
+	return s.note(dir, outcome{UID: uid, Deleting: deleting, Bytes: rundir.Usage(dir), Run: run})
 }
 
 func (s *Store) note(dir string, o outcome) error {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 var someID = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,}$`)
@@ -48,7 +48,7 @@ var ErrNoEnd = errors.New("the end of the run is not known: it is in progress, o
 // The error wraps [ErrNoEnd] if the ticket is right but the end is missing.
 func Read(dir string) (Ticket, status.Run, error) {
 	t, err := readTicket(dir)
-	if err == nil && (!runner.IsID(t.Run) || t.Run != filepath.Base(dir)) {
+	if err == nil && (!rundir.IsID(t.Run) || t.Run != filepath.Base(dir)) {
 		err = fmt.Errorf("%s is of another run", filepath.Join(dir, TicketFile))
 	}
 	if err != nil {
@@ -90,7 +90,7 @@ func Latest(root, start string, limit int) []Ticket {
 	dirs := slices.SortedFunc(maps.Keys(began), func(a, b string) int { return began[b].Compare(began[a]) })
 	var tickets []Ticket
 	for _, dir := range dirs[:min(len(dirs), limit)] {
-		if t, err := readTicket(dir); err == nil && runner.IsID(t.Run) && t.Run == filepath.Base(dir) {
+		if t, err := readTicket(dir); err == nil && rundir.IsID(t.Run) && t.Run == filepath.Base(dir) {
 			tickets = append(tickets, t)
 		}
 	}

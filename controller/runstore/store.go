@@ -21,6 +21,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // Store lays out the private data directories below the runner root:
@@ -141,7 +142,7 @@ func checkOwners(path string) error {
 // Object returns the directory of all runs of the object with this UID.
 func (s *Store) Object(uid string) string {
 	name := uid
-	if !runner.IsID(name) {
+	if !rundir.IsID(name) {
 		sum := sha256.Sum256([]byte(uid))
 		name = hex.EncodeToString(sum[:16])
 	}
@@ -150,7 +151,7 @@ func (s *Store) Object(uid string) string {
 
 // Dir returns the directory of one run. The error says that run is not a run ID.
 func (s *Store) Dir(uid, run string) (string, error) {
-	if !runner.IsID(run) {
+	if !rundir.IsID(run) {
 		return "", fmt.Errorf("%.40q is not a run ID", run)
 	}
 	return filepath.Join(s.Object(uid), run), nil

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // orphanedJobAge is how long a run of an earlier operator process may go on without an object that claims it.
@@ -275,7 +275,7 @@ func (r *Runner) FindJobRun(ctx context.Context, id, uid string) (token string, 
 	case <-ctx.Done():
 		return "", nil, 0, false, fmt.Errorf("find run %s: %w", id, context.Cause(ctx))
 	}
-	if !runner.IsID(id) {
+	if !rundir.IsID(id) {
 		return "", nil, 0, false, nil
 	}
 	job := r.jobOf(id)

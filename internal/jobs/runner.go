@@ -23,6 +23,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/runner/rundir"
 	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
@@ -243,7 +244,7 @@ func (r *Runner) ForgetJobRun(id, uid string) {
 	default:
 		return // this process has had no runs yet
 	}
-	if !runner.IsID(id) || !r.isOf(id, uid) {
+	if !rundir.IsID(id) || !r.isOf(id, uid) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)

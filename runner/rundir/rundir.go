@@ -1,71 +1,47 @@
-package runner
+// Package rundir knows the private data directories of runs on disk: which there are,
+// how large they are, and how what is no longer needed is removed from them.
+//
+// It does not know how a run is made, and trusts nothing in a directory, since a run can
+// write there.
+package rundir
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rolewright/rolewright/internal/failpoint"
-	"github.com/rolewright/rolewright/internal/text"
-	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Tail returns the last limit bytes of a file, without escape sequences and as
-// printable as [Result.Tail] promises. If the file is longer, the tail starts at
-// the beginning of a line if possible. The file must be a regular one; links are
-// not followed.
-func Tail(name string, limit int64) (string, error) {
-	f, err := plainfile.Open(name)
-	if err != nil {
-		return "", fmt.Errorf("read tail: %w", err)
-	}
-	return tailOf(f, limit, nil)
-}
+// Home is the home directory of a command, in the private data directory of its run.
+const Home = "home"
 
-// tailBelow is Tail for a file in the directory of a run. The run may have put
-// links there. mask hides values; nil hides nothing.
-func tailBelow(dir, name string, limit int64, mask Masker) (string, error) {
-	f, err := plainfile.OpenBelow(dir, name)
-	if err != nil {
-		return "", fmt.Errorf("read tail: %w", err)
-	}
-	return tailOf(f, limit, mask)
-}
+// idPattern matches valid IDs of runs. An ID becomes an argument and the name
+// of a directory.
+var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
-// tailOf reads the tail of a file and closes it.
-func tailOf(f *os.File, limit int64, mask Masker) (string, error) {
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return "", fmt.Errorf("read tail: %w", err)
-	}
-	start := max(0, fi.Size()-limit)
-	data, err := io.ReadAll(io.NewSectionReader(f, start, limit))
-	if err != nil {
-		return "", fmt.Errorf("read tail: %w", err)
-	}
-	tail := string(data)
-	if start > 0 {
-		if _, rest, ok := strings.Cut(tail, "\n"); ok && rest != "" {
-			tail = rest
-		}
-	}
-	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(tail))); err == nil {
-		tail = string(visible)
-	}
-	tail = text.Plain(tail)
-	if mask != nil {
-		tail = mask.MaskTail(tail)
-	}
-	return tail, nil
+// IsID tells whether a text can be the ID of a run, and thus the name of a
+// directory and not a longer path.
+func IsID(text string) bool { return idPattern.MatchString(text) }
+
+// buildingSuffix ends the name of a directory that is not complete.
+const buildingSuffix = ".building"
+
+// Building is the path of the private data directory dir while it is not complete.
+func Building(dir string) string {
+	parent, base := filepath.Split(dir)
+	return filepath.Join(parent, "."+base+buildingSuffix)
 }
 
 // Past is the complete private data directory of a run.
@@ -123,7 +99,7 @@ func runID(name string) (id string, partial bool) {
 			return "", false
 		}
 	}
-	if !idPattern.MatchString(id) {
+	if !IsID(id) {
 		return "", false
 	}
 	return id, partial
@@ -188,7 +164,7 @@ func unlock(root *os.Root, dir string) {
 		return
 	}
 	// If this fails, so does the removal, which reports it.
-	_ = root.Chmod(dir, dirMode)
+	_ = root.Chmod(dir, 0o700)
 	entries, _ := fs.ReadDir(root.FS(), dir)
 	for _, entry := range entries {
 		if entry.IsDir() {
@@ -216,7 +192,7 @@ func Strip(dir string, files ...string) error {
 	}
 	defer root.Close()
 	var errs []error
-	for _, name := range append(files, "env", homeDir) {
+	for _, name := range append(files, "env", Home) {
 		errs = append(errs, root.RemoveAll(name))
 	}
 	artifacts, err := root.OpenRoot(path.Join("artifacts", id))
@@ -260,18 +236,31 @@ func stripCommand(artifacts *os.Root) error {
 	return nil
 }
 
-// linkLatest links artifacts/latest to the run's artifacts, if there are any.
-func linkLatest(dir, id string) error {
-	root, err := plainfile.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("link latest artifacts: %w", err)
-	}
-	defer root.Close()
-	if fi, err := root.Lstat(path.Join("artifacts", id)); err != nil || !fi.IsDir() {
+// Usage returns the disk space of a directory and its contents, in bytes.
+// What cannot be read does not count.
+func Usage(dir string) int64 {
+	var sum int64
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // it has gone, or is closed
+		}
+		if fi, err := entry.Info(); err == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				const block = 512 // independent of the file system: stat(2)
+				sum += st.Blocks * block
+			}
+		}
 		return nil
+	})
+	return sum
+}
+
+// Space returns the size of the file system of a directory, and how much of it is
+// still available, in bytes.
+func Space(dir string) (size, free int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, fmt.Errorf("look at the file system of %s: %w", dir, err)
 	}
-	if err := root.Symlink(id, "artifacts/latest"); err != nil {
-		return fmt.Errorf("link latest artifacts: %w", err)
-	}
-	return nil
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
