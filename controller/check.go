@@ -46,16 +46,16 @@ func (s situation) checks(c cause) bool {
 	case s.mode != watches.ModeCheckThenApply:
 		return false
 	}
-	return c == causePeriod || c == causeSchedule ||
-		c == causeInterrupted && s.last.Mode == status.ModeCheck && s.last.Fingerprint == s.fingerprint
+	repeats := c == causeInterrupted || c == causeRetry && blameless(s.last.Reason)
+	return c == causePeriod || c == causeSchedule || repeats && s.last.Mode == status.ModeCheck && s.last.Fingerprint == s.fingerprint
 }
 
 // drifted reports whether the last run, with the same inputs, was a check that requires an
-// applying run: it found changes, or it failed.
+// applying run: it found changes, or it failed through the role's fault.
 func (s situation) drifted() bool {
 	last := s.last
 	return s.mode == watches.ModeCheckThenApply && !s.deleting && last.Mode == status.ModeCheck &&
-		(last.Drifted || last.Result == status.Failed && last.Reason != status.ReasonCancelled)
+		(last.Drifted || last.Result == status.Failed && !blameless(last.Reason))
 }
 
 // mode returns the run's mode as the status records it; empty for an applying run.

@@ -34,6 +34,7 @@ func TestDecide(t *testing.T) {
 	permanent := func(r *status.Run) { r.Permanent = true }
 	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
 	disrupted := func(r *status.Run) { r.Reason = status.ReasonDisrupted }
+	noMemory := func(r *status.Run) { r.Reason = status.ReasonNoMemory }
 	lost := func(n int64) func(*status.Run) {
 		return func(r *status.Run) { r.Cause, r.Reason, r.Losses = string(causeInterrupted), status.ReasonLost, n }
 	}
@@ -205,6 +206,7 @@ func TestDecide(t *testing.T) {
 		{"both: drifted, paused", situation{mode: both, last: run(status.Succeeded, time.Second, drifted), paused: forEver()}, plan{held: causeDrift}},
 		{"both: the check failed", situation{mode: both, last: run(status.Failed, time.Second, check, permanent)}, plan{cause: causeDrift}},
 		{"both: the check was cancelled", situation{mode: both, last: run(status.Failed, time.Hour, check, cancelled)}, plan{wait: time.Minute}},
+		{"both: the check had no memory", situation{mode: both, last: run(status.Failed, time.Hour, check, noMemory)}, plan{cause: causeRetry, check: true}},
 		{"both: the check was interrupted", situation{mode: both, last: run(status.Interrupted, 0, check)}, plan{cause: causeInterrupted, check: true}},
 		{"both: a run was interrupted", situation{mode: both, last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
 		{"both: a check was interrupted by a change", situation{mode: both, last: run(status.Interrupted, 0, check, other)}, plan{cause: causeInterrupted}},
