@@ -25,7 +25,7 @@ def kubernetes_core() -> list[str]:
     from ansible import constants
 
     return [os.path.join(os.path.expanduser(place), "ansible_collections", "kubernetes", "core")
-            for place in [*constants.COLLECTIONS_PATHS, *sys.path]]
+            for place in [*constants.COLLECTIONS_PATHS, *(sys.path if constants.COLLECTIONS_SCAN_SYS_PATH else ())]]
 
 
 def module_files() -> list[str]:
