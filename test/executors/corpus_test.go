@@ -47,6 +47,8 @@ type sampleOptions struct {
 	Cluster bool
 	// Unordered is for playbooks whose hosts do not wait for each other.
 	Unordered bool
+	// Succeeds is for playbooks that show something only if they succeed: both runs must.
+	Succeeds bool
 	// Stop is for playbooks that do not end: the run is stopped in the first task, when that has become "sleep 600".
 	Stop bool
 }

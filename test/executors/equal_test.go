@@ -132,6 +132,9 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	}
 	seen.ExitCode, seen.Status, seen.Verdict = res.ExitCode, res.Status, res.Verdict()
 	seen.Verdict.Message = n.text(seen.Verdict.Message)
+	if s.options.Succeeds && !seen.Verdict.Success {
+		t.Errorf("the run fails, so there is nothing to compare: %s", seen.Verdict.Message)
+	}
 	seen.Events, seen.Output = n.events(t, filepath.Join(req.Dir, "artifacts", req.ID, "job_events"))
 	seen.Files = n.files(t, p.out)
 	if s.options.Cluster {
