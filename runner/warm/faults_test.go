@@ -33,6 +33,7 @@ func TestRun_LeavesNothing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end    func(t *testing.T, req runner.Request, cancel func())
 		signal string
+		cut    bool // a helper process of the run was killed, which is no failure of the run
 	}{
 		"cancelled": {end: func(_ *testing.T, _ runner.Request, cancel func()) { cancel() }},
 		"its run head is killed": {
@@ -40,7 +41,7 @@ func TestRun_LeavesNothing(t *testing.T) {
 				t.Helper()
 				send(t, syscall.SIGKILL, runheads(t, req.ID))
 			},
-			signal: "SIGKILL",
+			signal: "SIGKILL", cut: true,
 		},
 		"its run head is frozen, and it is cancelled": {
 			end: func(t *testing.T, req runner.Request, cancel func()) {
@@ -54,7 +55,7 @@ func TestRun_LeavesNothing(t *testing.T) {
 			end: func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killRunner(t, req) }, signal: "SIGKILL",
 		},
 		"its supervising process is killed": {
-			end: func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killSupervisor(t, req) }, signal: "SIGKILL",
+			end: func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killSupervisor(t, req) }, signal: "SIGKILL", cut: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +70,9 @@ func TestRun_LeavesNothing(t *testing.T) {
 			res, err := r.Run(ctx, req)
 			if errors.Is(err, runner.ErrServerCut) {
 				t.Errorf("error %v: the server is well", err)
+			}
+			if errors.Is(err, runner.ErrCut) != tt.cut {
+				t.Errorf("error %v; a helper process was killed: %t", err, tt.cut)
 			}
 			if left := processes(t, m); len(left) > 0 {
 				t.Errorf("survivors: %v", left)
