@@ -15,6 +15,7 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 const simple = `
@@ -263,6 +264,9 @@ func hasAControlGroupAsPlainRunsHave(t *testing.T, _ warm.Options, r *runner.Run
 		}
 		if res, err := r.Run(t.Context(), req); err != nil || res.Executor() != executor {
 			t.Errorf("executor %s, error %v", res.Executor(), err)
+		}
+		if left := must.Get(procs.Groups(req.ID))(t); len(left) > 0 {
+			t.Errorf("left: %v", left)
 		}
 	}
 	if grouped[runner.ExecutorWarm] != grouped[runner.ExecutorRunner] {

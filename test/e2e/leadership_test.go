@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -115,6 +117,13 @@ func (r *replicas) asInPod(o *operator) {
 	o.cmd.SysProcAttr.Cloneflags = probe.SysProcAttr.Cloneflags
 	o.cmd.Args = append([]string{"sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && exec "$@"`, "sh"}, o.cmd.Args...)
 	o.cmd.Path = "/bin/sh"
+	r.t.Cleanup(func() { // as a container runtime does when the first process has ended, and with it all others
+		for _, group := range must.Get(procs.Groups(o.stage.runs()...))(r.t) {
+			if err := os.Remove(group); err != nil {
+				r.t.Error(err)
+			}
+		}
+	})
 }
 
 // awaitBeats waits until a run other than the given ones is alive, and returns its ID.

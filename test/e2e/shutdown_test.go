@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/procs"
 )
 
 // longRun is a stage on which the run of an object is in the middle of a command that ends when the test lets it.
@@ -53,11 +54,14 @@ func (l longRun) goOn() {
 	must.Do(l.t, os.WriteFile(l.gate, nil, 0o600))
 }
 
-// nothingLeft checks that no process of the run has survived.
+// nothingLeft checks that neither a process of the run nor its control group has survived.
 func (l longRun) nothingLeft() {
 	l.t.Helper()
 	for pid, cmdline := range processesOf(l.t, l.active.ID) {
 		l.t.Errorf("process %d of the run is left: %s", pid, cmdline)
+	}
+	if left := must.Get(procs.Groups(l.active.ID))(l.t); len(left) > 0 {
+		l.t.Errorf("left: %v", left)
 	}
 }
 

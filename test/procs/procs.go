@@ -39,6 +39,26 @@ func Environ(pid int) []byte {
 	return environ
 }
 
+// Groups returns the control groups that runs have below this process's own, where they are put if they have any.
+func Groups(runs ...string) ([]string, error) {
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("own control group: %w", err)
+	}
+	_, own, _ := strings.Cut("\n"+string(self), "\n0::")
+	own, _, _ = strings.Cut(own, "\n")
+	var found []string
+	for _, run := range runs {
+		for _, mount := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+			dir := filepath.Join(mount, own, "rolewright-"+run)
+			if _, err := os.Stat(dir); err == nil {
+				found = append(found, dir)
+			}
+		}
+	}
+	return found, nil
+}
+
 func find(fits func(pid int, line string) bool) (map[int]string, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
