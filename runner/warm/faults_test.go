@@ -281,7 +281,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 // that is stopped again later could be given up, by which runs there would be depends on the machine.
 func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Parallel()
-	const runs = 20
+	const runs = 40
 	o := options(t)
 	_, pool := start(t, o)
 	starved := servers(t, o.Dir)

@@ -2,16 +2,13 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/procs"
@@ -178,92 +175,6 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 		t.Errorf("the next object: %+v", next.status)
 	}
 	l.operator.stop()
-}
-
-// On a machine with almost no CPU, forty objects that run at a time are forked, with few cold starts, which would need
-// more CPU.
-func TestExecutor_OnAStarvedMachine(t *testing.T) {
-	t.Parallel()
-	const objects = 40
-	s := newStage(t)
-	k := s.kind()
-	s.temp()
-	s.role("short", "- ansible.builtin.ping:\n")
-	s.watch(k, "role: short")
-	group := newScarcity(t)
-	o := s.start("--executor=warm", fmt.Sprintf("--max-concurrent-reconciles=%d", objects), fmt.Sprintf("--max-concurrent-runs=%d", objects))
-	group.starve(o.cmd.Process.Pid)
-	for i := range objects {
-		k.create(fmt.Sprintf("it-%d", i), nil)
-	}
-	o.awaitMetric(objects, "rolewright_runs_by_executor_total")
-	if cold := must.Get(o.metric(t.Context(), "rolewright_runs_by_executor_total", `executor="runner"`))(t); cold >= objects/4 {
-		t.Errorf("%v of %d runs started a new Python", cold, objects)
-	}
-	group.end()
-	o.stop()
-}
-
-// scarcity is a control group with little CPU.
-type scarcity struct {
-	t             *testing.T
-	dir           string
-	file, without string // the file of the quota, and its content for no quota
-}
-
-// newScarcity creates the group, and removes it at the end, when its processes have ended.
-func newScarcity(t *testing.T) scarcity {
-	t.Helper()
-	name := "rolewright-test-" + strconv.Itoa(os.Getpid())
-	for _, s := range []scarcity{
-		{dir: "/sys/fs/cgroup/cpu", file: "cpu.cfs_quota_us", without: "-1"}, {dir: "/sys/fs/cgroup", file: "cpu.max", without: "max"},
-	} {
-		s.t, s.dir = t, filepath.Join(s.dir, name)
-		if os.Mkdir(s.dir, 0o700) != nil {
-			continue
-		}
-		t.Cleanup(func() {
-			err := os.Remove(s.dir)
-			for range 100 {
-				if err == nil {
-					return
-				}
-				time.Sleep(100 * time.Millisecond)
-				err = os.Remove(s.dir)
-			}
-			t.Errorf("the control group is not empty: %v", err)
-		})
-		if s.set(s.file, s.without) == nil {
-			return s
-		}
-	}
-	t.Skip("NOT TESTED: a machine without CPU. It takes root, and the controller cpu of cgroups")
-	return scarcity{}
-}
-
-// set writes a file of the group. The kernel has created the file.
-func (s scarcity) set(file, value string) error {
-	f, err := os.OpenFile(filepath.Join(s.dir, file), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
-}
-
-// starve limits a process and all that it has started, such as the fork server, to a fifth of a CPU.
-func (s scarcity) starve(pid int) {
-	s.t.Helper()
-	for _, p := range must.Get(procs.Tree(pid))(s.t) {
-		must.Do(s.t, s.set("cgroup.procs", strconv.Itoa(p.PID)))
-	}
-	must.Do(s.t, s.set(s.file, "20000"))
-}
-
-// end removes the limit.
-func (s scarcity) end() {
-	s.t.Helper()
-	must.Do(s.t, s.set(s.file, s.without))
 }
 
 // If runs cannot be forked, auto makes plain runs and says why, once; warm does not start.
