@@ -17,6 +17,7 @@ import ansiblefiles
 import preimports
 import process
 import serverstate
+import vfork
 
 
 def load(path: list[str]) -> None:
@@ -97,7 +98,7 @@ def compile_modules() -> None:
             source = file.read()
         key = serverstate.key(source)
         try:
-            code = importlib.machinery.SourceFileLoader("module", path).get_code("module")
+            code = vfork.compiled(source, path) or importlib.machinery.SourceFileLoader("module", path).get_code("module")
             if code is not None:
                 serverstate.CODES[key] = code
             if "/ansible/modules/" not in path or os.path.basename(path)[:-3] in USUAL:

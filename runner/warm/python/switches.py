@@ -9,7 +9,7 @@ import os
 #: The environment variable with the names of the means to turn off, separated by commas.
 VARIABLE = "ROLEWRIGHT_WARM_WITHOUT"
 #: The names of all means.
-KNOWN = {"content", "immortal", "inprocess", "lazycopy", "modules", "templates", "turbo", "yaml"}
+KNOWN = {"content", "immortal", "inprocess", "lazycopy", "modules", "templates", "turbo", "vfork", "yaml"}
 #: The names of the means that are turned off.
 _off: set[str] = set()
 
