@@ -102,6 +102,7 @@ func TestPool_LooksAtAllOnWhichAServerDepends(t *testing.T) {
 		"a package":                           library,
 		"options of plugins":                  fragment,
 		"certificates":                        certificates,
+		"a collection":                        filepath.Join(home(o), ".ansible/collections/ansible_collections/operator_sdk/util/MANIFEST.json"),
 		"the plugins that are not to be used": rejected,
 	} {
 		if !pool.LooksAt(path) {

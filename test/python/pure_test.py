@@ -1,18 +1,22 @@
 """Test the parts of the fork server that need no Ansible."""
 
 import ast
+import base64
 import copy
+import io
 import os
 import re
 import subprocess
 import tempfile
 import unittest
 import unittest.mock
+import zipfile
 
 import connection
 import lazycopy
 import module
 import preload
+import prepared
 import proof
 import runtrace
 import serverstate
@@ -94,6 +98,16 @@ class Places(unittest.TestCase):
             name = "ansible_collections/cloud/common/plugins/module_utils/" + name
             self.assertEqual(module.names_places(name, f"import sys\n{line}\n".encode(), True), elsewhere, (name, line))
         self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]", False), "turbo mode is used")
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(module.KUBERNETES + "k8s.py", "")
+            file.writestr(module.TURBO + "common.py", "            ansiblez_path = sys.path[0]")
+        content = base64.b64encode(archive.getvalue())
+        for usual in (set(), {serverstate.key(content)}):
+            with unittest.mock.patch.object(prepared, "USUAL", usual):
+                self.assertFalse(module.looks_elsewhere(content))
+                with unittest.mock.patch.dict(os.environ, {"ENABLE_TURBO_MODE": "true"}):
+                    self.assertTrue(module.looks_elsewhere(content), "turbo mode is used")
         switches._off.add("turbo")
         self.addCleanup(switches._off.clear)
         self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]", True))

@@ -1,4 +1,4 @@
-"""Where the files of Ansible and of the collection kubernetes.core are."""
+"""Where the files of Ansible, of the collection kubernetes.core, and of the collections that come with Rolewright are."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ def config_file() -> tuple | None:
     return (path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def kubernetes_core() -> list[str]:
-    """Return the directories in which Ansible looks for the collection kubernetes.core, in order."""
+#: The collections whose modules the server prepares.
+COLLECTIONS = (("kubernetes", "core"), ("operator_sdk", "util"), ("rolewright", "operator"))
+
+
+def places(*collection: str) -> list[str]:
+    """Return the directories in which Ansible looks for a collection, in order."""
     from ansible import constants
 
-    return [os.path.join(os.path.expanduser(place), "ansible_collections", "kubernetes", "core")
-            for place in [*constants.COLLECTIONS_PATHS, *(sys.path if constants.COLLECTIONS_SCAN_SYS_PATH else ())]]
+    searched = [*constants.COLLECTIONS_PATHS, *(sys.path if constants.COLLECTIONS_SCAN_SYS_PATH else ())]
+    return [os.path.join(os.path.expanduser(place), "ansible_collections", *collection) for place in searched]
 
 
 def module_files() -> list[str]:
-    """Return the Python files of the modules and module utilities of Ansible and of kubernetes.core."""
+    """Return the Python files of the modules and module utilities of Ansible and of COLLECTIONS."""
     import ansible
 
     roots = [os.path.join(os.path.dirname(ansible.__file__), name) for name in ("module_utils", "modules")]
-    for core in kubernetes_core():
-        plugins = os.path.join(core, "plugins")
-        if os.path.isdir(plugins):
+    for collection in COLLECTIONS:
+        plugins = next(filter(os.path.isdir, (os.path.join(place, "plugins") for place in places(*collection))), None)
+        if plugins is not None:
             roots += [os.path.join(plugins, name) for name in ("module_utils", "modules")]
-            break
     return [os.path.join(directory, file) for root in roots
             for directory, _, files in os.walk(root) for file in sorted(files) if file.endswith(".py")]
 

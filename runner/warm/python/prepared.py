@@ -24,7 +24,11 @@ import ansiblefiles
 import serverstate
 
 #: Names of the modules whose archives are made. A run that needs another archive makes it.
-MODULES = ("k8s", "k8s_info", "command", "copy", "file", "find", "lineinfile", "ping", "setup", "slurp", "stat", "uri")
+MODULES = frozenset("""
+    command copy file find get_url lineinfile ping setup slurp stat tempfile uri wait_for
+    k8s k8s_exec k8s_info k8s_json_patch k8s_log k8s_scale
+    event k8s_status metric requeue_after status trigger_info
+""".split())
 
 
 class Archive(NamedTuple):

@@ -33,7 +33,7 @@ def about() -> dict:
 
     core = ansible.release.__version__
     # In the turbo mode, modules of kubernetes.core are not forked.
-    kubernetes = any(map(os.path.isdir, ansiblefiles.kubernetes_core())) and importlib.util.find_spec("kubernetes") is not None \
+    kubernetes = any(map(os.path.isdir, ansiblefiles.places("kubernetes", "core"))) and importlib.util.find_spec("kubernetes") is not None \
         and "ENABLE_TURBO_MODE" not in serverstate.ENVIRONMENT
     return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources(),
             "kubernetes": kubernetes}
@@ -62,7 +62,7 @@ def sources() -> list[str]:
     found.update(filter(None, [shutil.which("ssh", path=serverstate.ENVIRONMENT.get("PATH"))]))
     configured = os.environ.get("ANSIBLE_CONFIG", "")
     found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
-    found.update(os.path.join(place, "MANIFEST.json") for place in ansiblefiles.kubernetes_core())
+    found.update(os.path.join(place, "MANIFEST.json") for collection in ansiblefiles.COLLECTIONS for place in ansiblefiles.places(*collection))
     found.update(prepared.fragments())
     found.update(read())
     return sorted(path for path in found if os.path.isabs(path) and not path.startswith(own))
