@@ -326,6 +326,12 @@ e2e-where-possible:
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: that many inputs)
 	@tools/fuzz.sh $(FUZZTIME)
 
+.PHONY: cover
+cover: ## print the share of the product's statements that go test ./... covers without a control plane, in the process of the test
+	@mkdir -p $(BIN)
+	@ROLEWRIGHT_TEST_PARTS= go test -coverprofile=$(BIN)/cover.out -coverpkg="$$(go list ./... | grep -v /test/ | paste -sd,)" ./... >/dev/null
+	@go tool cover -func=$(BIN)/cover.out | tail -1
+
 .PHONY: lint
 lint: lint-tools ## check formatting, style and the import directions
 	@tools/words.sh
