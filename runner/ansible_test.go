@@ -30,12 +30,11 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, supervise.ReapOrphans)
 }
 
-// patient is how long a fork server may take where a test fails if it gives up.
+// patient is the fork timeout of tests that fail if it expires.
 const patient = time.Minute
 
-// ansible returns a Runner of the installed ansible-runner, whose runs inherit
-// this process's environment, an own HOME, and the given entries. It fails the
-// test if they leave temporary files.
+// ansible returns a Runner that uses the installed ansible-runner. Its runs get the environment of this process, a HOME of
+// their own, and the given entries. The test fails if the runs leave temporary files.
 func ansible(t *testing.T, environ ...string) *Runner {
 	t.Helper()
 	parts.Ansible(t)
@@ -54,8 +53,8 @@ func ansible(t *testing.T, environ ...string) *Runner {
 	return r
 }
 
-// pool is a fork server, ready, if these tests are to be about forked runs:
-// they say the same of both. It fails the test if a run is not forked.
+// pool returns a pool whose fork server is ready, or nil for plain runs. TEST_EXECUTOR decides, because these tests apply
+// to forked and plain runs alike. The test fails if the pool reports an error.
 func pool(t *testing.T, opts Options) *warm.Pool {
 	t.Helper()
 	if os.Getenv("TEST_EXECUTOR") != "warm" {
@@ -89,13 +88,13 @@ func testdata(t *testing.T, name string) string {
 }
 
 // marked lists the living processes that carry a run's cookie: pid → command line.
-// It shares nothing with what it checks.
+// It shares no code with what it checks.
 func marked(t *testing.T, id string) map[int]string {
 	t.Helper()
 	return must.Get(procs.Marked("ROLEWRIGHT_RUN=" + id))(t)
 }
 
-// eventually waits until a condition holds; only a hanging test fails here.
+// eventually waits until a condition holds. The time limit is there for tests that hang.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
@@ -106,8 +105,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// during runs a request and, while it lasts, calls a function once a process
-// of the run has a command line that contains every text.
+// during runs a request. It calls a function during the run, once the command lines of the run's processes contain all
+// texts.
 func during(ctx context.Context, t *testing.T, r *Runner, req Request, texts []string, do func()) (Result, error) {
 	t.Helper()
 	done := make(chan struct{})
@@ -132,7 +131,7 @@ func during(ctx context.Context, t *testing.T, r *Runner, req Request, texts []s
 	return res, err
 }
 
-// send sends a signal to those processes of a run whose command line fits.
+// send sends a signal to the processes of a run whose command line fits.
 func send(t *testing.T, id string, sig syscall.Signal, fits func(cmdline string) bool) {
 	t.Helper()
 	sent := 0

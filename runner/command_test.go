@@ -14,8 +14,7 @@ const (
 	testDir = "/tmp/ansible-operator/runner/g/v1/Kind/ns/name/" + testID
 )
 
-// TestArguments pins the command lines of ansible-operator, less its
-// --rotate-artifacts.
+// TestArguments checks that the command lines are those of ansible-operator, without its --rotate-artifacts.
 func TestArguments(t *testing.T) {
 	tests := []struct {
 		name string

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// If the supervising process is killed, the rest goes as well, with what has detached itself.
+// If the supervisor is killed, all other processes of the run end too, even those that have detached themselves.
 func TestRun_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	t.Parallel()
 	r, req := ansible(t), request(t, "daemons.yml")
@@ -35,10 +35,10 @@ func TestRun_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	}
 }
 
-// everything is what daemons.yml leaves behind, and what it waits for.
+// everything has the commands that daemons.yml leaves behind, and the one that it waits for.
 var everything = []string{"sleep 600", "sleep 601", "sleep 602"}
 
-// killSupervising kills the supervising process of a run: that which has its log open.
+// killSupervising kills the supervisor of a run. It finds the supervisor by its command line and by the open log of the run.
 func killSupervising(t *testing.T, req Request) {
 	t.Helper()
 	links := must.Get(filepath.Glob("/proc/[0-9]*/fd/*"))(t)
@@ -63,7 +63,7 @@ func killSupervising(t *testing.T, req Request) {
 	t.Error("there is no supervising process")
 }
 
-// program writes a program that does nothing, in the place of ansible-runner.
+// program writes a program that does nothing, for use as ansible-runner, and returns its path.
 func program(t *testing.T) string {
 	t.Helper()
 	return write(t, filepath.Join(t.TempDir(), "ansible-runner"), "#!/bin/sh\nexit 0\n", 0o755)
@@ -108,8 +108,7 @@ func TestRun_UnavailableSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// asStarved is the argument by which the test binary runs a program with few
-// descriptors.
+// With the argument asStarved, the test binary makes runs with few file descriptors.
 const asStarved = "starved"
 
 func TestRun_LivesThroughALackOfDescriptors(t *testing.T) {
@@ -120,9 +119,8 @@ func TestRun_LivesThroughALackOfDescriptors(t *testing.T) {
 	}
 }
 
-// starve makes runs with more and more descriptors that may be opened, until one
-// succeeds, and prints the errors of the others. It fails if one of them is not
-// understood, or any descriptor stays open.
+// starve makes runs, each with a higher limit of open files, until one succeeds, and prints the errors of the others. It
+// fails if an error is not about descriptors, or if a descriptor stays open.
 func starve(path, dir string) int {
 	r := New(Options{Path: path})
 	run := func(name string) error {

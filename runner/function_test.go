@@ -25,8 +25,8 @@ func functionRun(t *testing.T, call func(ctx context.Context, reports io.Writer)
 	}
 }
 
-// What Go code reports and returns is a run as that of a command: with events, a verdict and a record that a later process
-// reads. A panic is its failure, and has its stack beside the run.
+// A run of Go code is like the run of a command: it has events, a verdict and a record that a later process can read. A
+// panic fails the run, and the run's output has the stack.
 func TestFunction_Verdicts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -86,8 +86,8 @@ func TestFunction_Verdicts(t *testing.T) {
 	}
 }
 
-// Run returns when the code has: a run that is stopped ends with the cause, and one that was done before it saw that, with
-// its result.
+// Run returns only when the code has returned. If the code of a stopped run fails, the error is the cause of the stop; if
+// it succeeds, the result counts.
 func TestFunction_Stopped(t *testing.T) {
 	t.Parallel()
 	r := New(Options{})

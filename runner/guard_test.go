@@ -10,12 +10,12 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestGuard_EndsTheRunWhereItCannotWork: with an Ansible that has not what the
-// guard changes, and does not know trust either, nothing of the playbook runs.
+// TestGuard_EndsTheRunWhereItCannotWork: if Ansible lacks what the guard changes, and does not know trust either, no task
+// of the playbook runs.
 func TestGuard_EndsTheRunWhereItCannotWork(t *testing.T) {
-	t.Setenv("TEST_EXECUTOR", "runner") // a fork server would not get ready
+	t.Setenv("TEST_EXECUTOR", "runner") // a fork server would not become ready
 	plugins := t.TempDir()
-	// Ansible imports it when it reads the inventory, before the guard.
+	// Ansible imports this plugin when it reads the inventory, before it imports the guard.
 	const other = `import importlib.util
 import ansible.template
 from ansible.plugins.vars import BaseVarsPlugin
@@ -41,7 +41,7 @@ class VarsModule(BaseVarsPlugin):
 	}
 }
 
-// TestGuard_NamesAnOldAnsible: a Pod may have another Ansible than the operator, which has looked at its own.
+// TestGuard_NamesAnOldAnsible: a Pod may have another Ansible than the operator, which has checked only its own.
 func TestGuard_NamesAnOldAnsible(t *testing.T) {
 	t.Setenv("TEST_EXECUTOR", "runner")
 	plugins := t.TempDir()

@@ -18,23 +18,22 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// asFailing is the argument by which the test binary makes one run, traced by
-// a strace that lets system calls fail, and prints what became of it.
+// With the argument asFailing, the test binary makes one run, in which strace makes system calls fail, and prints how the
+// run ended.
 const asFailing = "failing"
 
-// end is what such a process prints.
+// end is what that process prints.
 type end struct {
 	Err     string
 	Started bool
 	Verdict Verdict
-	// OK is what the statistics say, Complete whether there are any.
+	// OK is how many tasks succeeded according to the statistics; Complete is true if there are statistics.
 	OK       int
 	Complete bool
 }
 
-// A disk that fails for once or for good, and one that becomes read-only, are a
-// reported result, and never a success that is not one: whatever program it is
-// whose system call fails.
+// A disk that fails once or permanently, or becomes read-only, never leads to a false success, and a failure says what is
+// wrong, whichever program's system call fails.
 func TestRun_OnADiskThatFails(t *testing.T) {
 	parts.Ansible(t)
 	if err := exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "true").Run(); err != nil {
@@ -49,9 +48,9 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 	type fault struct {
 		calls string
 		err   unix.Errno
-		// when is the call of each thread that fails, counted from 1; with a plus, and all that follow.
+		// when is the number of the call that fails in each thread, counted from 1; with a plus, all later calls fail too.
 		when string
-		// ours is true if calls of this process and of the supervising one fail too, not only Ansible's.
+		// ours is true if calls of this process and of the supervisor fail too, not only Ansible's.
 		ours bool
 	}
 	faults := []fault{
@@ -66,7 +65,7 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 		{changes, unix.EROFS, "12+", false},
 		{"write", unix.EIO, "3", false},
 		{"write", unix.EIO, "30+", false},
-		{"write", unix.EIO, "90", false}, // of these, one ends well
+		{"write", unix.EIO, "90", false}, // one of these cases ends well
 	}
 	if os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" {
 		faults = append(
@@ -113,7 +112,7 @@ func failing(t *testing.T, inject []string, ours bool) end {
 	id, dir := uuid.NewString(), t.TempDir()
 	command := []string{"/proc/self/exe", asFailing, path, filepath.Join(dir, id)}
 	if ours {
-		exe, err := os.Executable() // what /proc/self/exe is for strace is strace
+		exe, err := os.Executable() // for strace, /proc/self/exe is strace itself
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +141,7 @@ func failing(t *testing.T, inject []string, ours bool) end {
 	return got
 }
 
-// endOnAFailingDisk is the process of asFailing.
+// endOnAFailingDisk is what the test binary does with the argument asFailing.
 func endOnAFailingDisk(path, dir string) int {
 	r := New(Options{Path: path})
 	defer r.Close()
@@ -158,7 +157,7 @@ func endOnAFailingDisk(path, dir string) int {
 	got.Started, got.Verdict = !res.Started.IsZero(), res.Verdict()
 	got.Complete = res.Summary.Complete
 	if stats := res.Summary.Stats; stats != nil {
-		got.OK = stats.OK["localhost"] // that ansible-runner cannot write the event of a task makes the task no failure
+		got.OK = stats.OK["localhost"] // a task does not fail because ansible-runner cannot write its event
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(got); err != nil {
 		return 1

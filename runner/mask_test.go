@@ -13,8 +13,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestNoLog_HidesMessagesAndNamesThePlace: ansible-core 2.19 prints the
-// messages of such tasks, and nothing else may follow it.
+// TestNoLog_HidesMessagesAndNamesThePlace: ansible-core 2.19 prints the messages of tasks with no_log. Rolewright must not
+// show them.
 func TestNoLog_HidesMessagesAndNamesThePlace(t *testing.T) {
 	r := ansible(t)
 	req := request(t, "no_log_all.yml")
@@ -46,7 +46,7 @@ func TestNoLog_HidesMessagesAndNamesThePlace(t *testing.T) {
 	}
 }
 
-// stars hides one word.
+// stars masks one word, but not in names at one place.
 type stars struct{}
 
 func (stars) Mask(text string) string       { return strings.ReplaceAll(text, "canary", "***") }
@@ -86,7 +86,7 @@ func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
 	}
 }
 
-// withheld hides all text.
+// withheld masks all text.
 type withheld struct{}
 
 func (withheld) Mask(text string) string {
@@ -98,8 +98,8 @@ func (withheld) Mask(text string) string {
 func (m withheld) MaskTail(text string) string { return m.Mask(text) }
 func (m withheld) Name(text, _ string) string  { return m.Mask(text) }
 
-// TestMasked_WhatARunIsJudgedByStays: where all that a run says is withheld, as that of a run which another operator process has
-// begun, its wishes count all the same.
+// TestMasked_WhatARunIsJudgedByStays: if all text of a run is masked, as for a run that another operator process has begun,
+// what the run asks for still counts.
 func TestMasked_WhatARunIsJudgedByStays(t *testing.T) {
 	const requeue, wait = "operator_sdk.util.requeue_after", "rolewright.operator.wait_for"
 	type summary struct {
@@ -137,8 +137,8 @@ func TestMasked_WhatARunIsJudgedByStays(t *testing.T) {
 	}
 }
 
-// TestMasked_NamesOfTheContentStay: where they stand literally, and in the line
-// with which Ansible begins a task, and nowhere else.
+// TestMasked_NamesOfTheContentStay: names that the content has literally stay in the event's names and in the line with
+// which Ansible begins a task, and nowhere else.
 func TestMasked_NamesOfTheContentStay(t *testing.T) {
 	for _, tc := range []struct{ path, name, stdout, wantTask, wantName, wantStdout string }{
 		{"literal.yml:1", "canaries : Feed a canary", "TASK [canaries : Feed a canary] ** canary\n", "Feed a canary", "canaries : Feed a canary", "TASK [canaries : Feed a canary] ** ***\n"},
@@ -177,8 +177,8 @@ func TestMaskAround(t *testing.T) {
 	}
 }
 
-// TestMasked_PlaceThatFillsTheOutput: an event may name any place, and the time that it takes is not
-// to grow with the square of its size.
+// TestMasked_PlaceThatFillsTheOutput: an event may name any place. The cost of masking must not grow with the square of the
+// event's size.
 func TestMasked_PlaceThatFillsTheOutput(t *testing.T) {
 	e := jobevent.Event{Kind: jobevent.TaskStart, Stdout: strings.Repeat("a", 64<<10), Data: jobevent.Data{Task: "x", Name: "x", TaskPath: "a"}}
 	var before, after runtime.MemStats

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a Pod says of its end may come from its role: it is no reason to run again without a pause.
+// What a Pod says about its end may come from its role, so it is no reason to run again without a pause.
 func TestOutcome_OfAPodThatStoodStill(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{kindStopped, kindStoodStill} {

@@ -12,15 +12,13 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A playbook that puts links, pipes, devices and closed directories where files
-// are expected blocks nothing and harms nothing outside; and what is not there to
-// prove a success proves none.
+// A playbook may put links, pipes, devices and closed directories where files are expected. That blocks nothing and harms
+// nothing outside, and if the proof of a success is missing, the run is no success.
 func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 	for name, tt := range map[string]struct {
-		// script runs in the private data directory; $A is ansible-runner's, $OUT
-		// a directory outside.
+		// script runs in the private data directory; $A is ansible-runner's directory, $OUT a directory outside.
 		script string
-		// Where real is false, a script takes the place of ansible-runner, and replaces nothing of it.
+		// If real is false, a shell script takes the place of ansible-runner, and does not replace what script has planted.
 		real, succeed bool
 	}{
 		"events are a link":      {`mv $A/job_events $A/moved; ln -s "$OUT" $A/job_events`, true, false},
@@ -81,8 +79,8 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			if data, err := os.ReadFile(precious); err != nil || string(data) != "precious" {
 				t.Errorf("outside = %q, %v", data, err)
 			}
-			// ansible-runner itself follows a link in the place of its directory,
-			// and adds events; of what was there nothing changes.
+			// ansible-runner itself follows a link in the place of its directory and adds events there, but changes no
+			// existing file.
 			if after := tree(t, outside); len(after) != len(before) && name != "events are a link" {
 				t.Errorf("outside: %v", after)
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// Settings with which modules are not forked, or have another shell, keep no playbook from being forked, nor does a missing client.
+// Playbooks are forked even if settings keep modules from being forked or give them another shell, and even without a
+// Kubernetes client.
 func TestPool_ChecksItsServers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()
@@ -35,7 +36,7 @@ func TestPool_ChecksItsServers(t *testing.T) {
 	}
 }
 
-// patchOnImport has a class of Ansible be another, in each Python that finds it.
+// patchOnImport is a sitecustomize.py that runs PATCH when a Python has imported MODULE.
 const patchOnImport = `
 import importlib.util, sys
 
@@ -55,8 +56,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 `
 
-// A server is not used with an Ansible in which something comes out otherwise, and the
-// error names it.
+// A fork server is not used if its Ansible gives another result in a check, and the error names the check.
 func TestPool_NamesWhatDiffers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()

@@ -8,7 +8,8 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// Which run is stopped where memory or processes run out. That it is, runner/warm's TestRun_ThatTakesAllIsEnded shows.
+// The cases say which run is chosen if memory or processes run out. TestRun_ThatTakesAllIsEnded in runner/warm shows that
+// such a run is stopped.
 func TestReading_Greediest(t *testing.T) {
 	t.Parallel()
 	const mebi = 1 << 20
@@ -55,7 +56,7 @@ func TestReading_Greediest(t *testing.T) {
 	}
 }
 
-// Where many processes have used the memory up they are what is lacking: one that is killed makes room for the next.
+// If many processes have used up the memory, their number is the problem: killing one only makes room for the next.
 func TestReading_NoProcesses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// OLM sets NO_PROXY only, and Python and curl read no_proxy first; other clients the other way round.
+// OLM sets only NO_PROXY. Python and curl read no_proxy first, other clients NO_PROXY.
 func TestRuns_KeepWhatNeedsNoProxy(t *testing.T) {
 	t.Parallel()
 	const loopback = ",127.0.0.1,localhost"

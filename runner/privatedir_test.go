@@ -48,7 +48,7 @@ func tree(t *testing.T, root string) map[string]string {
 	return found
 }
 
-// write creates a file with a mode, and its directories.
+// write creates a file with a mode, and the directories above it. It returns the file's name.
 func write(t *testing.T, name, content string, mode fs.FileMode) string {
 	t.Helper()
 	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
@@ -69,7 +69,7 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 		Files:     map[string][]byte{"kube/config": []byte("apiVersion: v1\n"), "top": nil},
 		Cmdline:   "'--tags a'",
 	}
-	// Whatever the umask adds or takes, the modes are ours.
+	// The modes are the same with every umask.
 	for _, umask := range []int{0, 0o022, 0o777} {
 		old := syscall.Umask(umask)
 		err := createPrivateDir(req, nil)
@@ -118,7 +118,7 @@ func TestAsyncDir_IsTheRunsWhereNobodyElseWrites(t *testing.T) {
 	}{
 		{nil, nobody, "/run/tmp"},
 		{[]string{"ANSIBLE_ASYNC_DIR=/given"}, nobody, ""},
-		{nil, 0, ""}, // a task may become anybody
+		{nil, 0, ""}, // a task may become any user
 	} {
 		if got := asyncDir("/run", tc.environ, tc.euid); got != tc.want {
 			t.Errorf("user %d, %q: %q, want %q", tc.euid, tc.environ, got, tc.want)
@@ -202,7 +202,7 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 			must.Do(t, createPrivateDir(req, tt.environ))
 			got := tree(t, filepath.Join(dir, "inventory"))
 			delete(got, ".")
-			if tt.source == "" { // the layout has them
+			if tt.source == "" { // TestCreatePrivateDir_Layout has them
 				delete(got, "host_vars")
 				delete(got, "host_vars/localhost.json")
 			}

@@ -20,8 +20,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// commandRun is a request for a run of a script, which bash executes unless its first line
-// says otherwise, and what the run has asked for, a line each.
+// commandRun is a request for a run of a script, with a list of what the run has asked for. Bash executes the script unless
+// its first line says otherwise.
 type commandRun struct {
 	Request
 	r *Runner
@@ -64,7 +64,7 @@ func newCommandRun(t *testing.T, script string) *commandRun {
 	return p
 }
 
-// What a command is given, and nothing else of the operator's.
+// A command gets its input and environment, and no other variables of the operator. Its reports have effect.
 func TestCommand_Gets(t *testing.T) {
 	t.Parallel()
 	p := newCommandRun(t, `test "$#" = 2; test "$2" = 'a b;$c'; test "$PWD" = "$(dirname "$ROLEWRIGHT_DIR")"
@@ -110,7 +110,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 	if s.RequeueAfter == nil || s.RequeueAfter.Period != "1h" || s.OK != 2 || s.Changed != 1 || !s.Complete || res.Executor() != ExecutorCommand {
 		t.Errorf("summary = %+v", s)
 	}
-	// A process that comes after this one cannot know what was written of the reports.
+	// A later process cannot know which reports had effect.
 	if _, err := p.r.Recover(t.Context(), p.Dir, p.ID, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("recovered: %v", err)
 	}
@@ -125,7 +125,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 	}
 }
 
-// Whatever a command does, its run ends with a reason that says what.
+// Whatever a command does, its run ends with a reason that says what happened.
 func TestCommand_Verdicts(t *testing.T) {
 	t.Parallel()
 	const ok = `echo '{"type":"result","verdict":"ok"}' >&3; `
@@ -199,8 +199,8 @@ func TestCommand_Verdicts(t *testing.T) {
 	}
 }
 
-// A command that is to end gets its signal with all that it has started, and is killed if it
-// does not; the step that ran is known.
+// A command that is stopped gets its stop signal, as do the processes that it has started. If it does not end, it is
+// killed. The step that was in progress is known.
 func TestCommand_Stopped(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -239,7 +239,7 @@ func TestCommand_Stopped(t *testing.T) {
 	}
 }
 
-// Where the watch asks for a result, exit code 0 alone is no success.
+// If the watch requires a result, exit code 0 alone is no success.
 func TestCommand_RequireResult(t *testing.T) {
 	t.Parallel()
 	for script, reason := range map[string]Reason{
@@ -253,7 +253,7 @@ func TestCommand_RequireResult(t *testing.T) {
 	}
 }
 
-// A missing command is no run, and leaves nothing.
+// If the command is missing, nothing runs and no directory is left.
 func TestCommand_Missing(t *testing.T) {
 	t.Parallel()
 	p := newCommandRun(t, "")
@@ -266,7 +266,7 @@ func TestCommand_Missing(t *testing.T) {
 	}
 }
 
-// A mask hides what a command says of its end, also where a later operator reads it.
+// What a command says about its end is masked, also when a later operator reads it.
 func TestCommand_Masked(t *testing.T) {
 	t.Parallel()
 	const step = `echo '{"type":"progress","step":"log in with canary"}' >&3; `
@@ -290,7 +290,7 @@ func TestCommand_Masked(t *testing.T) {
 	}
 }
 
-// A step whose text nothing is left of is named as the command is.
+// A step whose text has only blanks and control characters gets the name of the command.
 func TestCommand_NamelessStep(t *testing.T) {
 	t.Parallel()
 	p := newCommandRun(t, `echo '{"type":"progress","step":"\u0000 \n"}' >&3`)
@@ -300,7 +300,7 @@ func TestCommand_NamelessStep(t *testing.T) {
 	}
 }
 
-// What a command has asked to mask is masked where its reports are read again, too.
+// What a command has asked to mask is also masked when its reports are read again.
 func TestCommand_MaskedAgain(t *testing.T) {
 	t.Parallel()
 	p := newCommandRun(t, `echo '{"type":"redact","value":"canary-of-a-command"}' >&3
@@ -313,7 +313,7 @@ echo '{"type":"progress","step":"log in with canary-of-a-command"}' >&3; echo no
 	}
 }
 
-// What a step changes is a change, as the diff of a task is, and is masked.
+// The diff of a step counts as a change, like the diff of a task, and is masked.
 func TestCommand_Diff(t *testing.T) {
 	t.Parallel()
 	p := newCommandRun(t, `echo '{"type":"redact","value":"canary-of-a-command"}' >&3
@@ -332,7 +332,7 @@ echo '{"type":"progress","step":"a","diff":"A a:\n-b: canary-of-a-command\n+b: 2
 	}
 }
 
-// A run of which the reports cannot be read is stopped, and does not go on unseen.
+// A run whose reports cannot be read is stopped; it does not go on unseen.
 func TestReported_StopsARunThatCannotBeFollowed(t *testing.T) {
 	t.Parallel()
 	stopped, done := make(chan error, 1), make(chan struct{})

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the installed line of Ansible has to warm/python/tested.json")
 
-// provenNow prints what proof.py finds in the Ansible that is installed.
+// provenNow is a Python program that prints what proof.py finds in the installed Ansible.
 const provenNow = `
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -28,7 +28,7 @@ version = ansible.release.__version__
 print(json.dumps({"version": version, "line": proof.line(version), "released": version.replace(".", "").isdigit(), "digests": proof.digests(proof.NAMES + proof.COMPUTING), "unknown": sorted(proof.unknown_settings())}))
 `
 
-// proven is what proof.py finds.
+// proven is the output of provenNow.
 type proven struct {
 	Version  string            `json:"version"`
 	Line     string            `json:"line"`
@@ -47,19 +47,19 @@ func prove(t *testing.T) (p proven) {
 	return p
 }
 
-// table is what warm/python/tested.json has: the lines of Ansible that were tested, and
-// the digest of each name in each of them; empty where there is none. A line of which only a
-// beta was tested is not among Lines: its next versions are compared.
+// table is the content of warm/python/tested.json: the lines of Ansible that were tested, and for each name its digest in
+// each line, which is empty if the line does not have the name. A line of which only a beta was tested is not among Lines,
+// so that its next versions are compared.
 type table struct {
 	Lines []string `json:"lines"`
-	// Versions are those that were tested; others of these lines are compared with them by the digests of what tasks without
-	// workers rely on.
+	// Versions are the versions that were tested. Other versions of these lines are compared with them by the digests of what
+	// tasks without workers rely on.
 	Versions []string                     `json:"versions"`
 	Names    map[string]map[string]string `json:"names"`
 }
 
-// A line that reads a setting at import which the server does not know, or whose
-// table is not up to date, fails here, by the line of Ansible in PATH.
+// The test fails if the line of Ansible in PATH reads a setting at import that the fork server does not know, or if the
+// table is not up to date with that line.
 func TestProof_KnowsThisLine(t *testing.T) {
 	t.Parallel()
 	const file = "warm/python/tested.json"
@@ -83,7 +83,7 @@ func TestProof_KnowsThisLine(t *testing.T) {
 			is.Names[name][line] = other
 			known = known || other == digest
 		}
-		if !known || strings.HasPrefix(name, "ansible.") { // what comes with Python may be that of another line
+		if !known || strings.HasPrefix(name, "ansible.") { // for Python's own modules, the same digest of another line suffices
 			is.Names[name][now.Line] = digest
 		}
 	}

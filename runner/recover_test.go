@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// What is found of a finished run is what its own operator was told.
+// For a finished run, Recover returns what Run returned to the run's own operator.
 func TestRecover_IsWhatRunReturned(t *testing.T) {
 	t.Parallel()
 	for _, playbook := range []string{"requeue.yml", "failed_task.yml"} {

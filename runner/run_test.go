@@ -74,7 +74,7 @@ func TestRun_LeavesPrivateArtifacts(t *testing.T) {
 	if link, err := os.Readlink(filepath.Join(req.Dir, "artifacts/latest")); err != nil || link != req.ID {
 		t.Errorf("artifacts/latest -> %q, %v", link, err)
 	}
-	// What ansible-runner creates within its directory is behind that one.
+	// ansible-runner's directory is private, and protects what ansible-runner creates in it.
 	inner := filepath.Join("artifacts", req.ID) + "/"
 	for name, text := range tree(t, req.Dir) {
 		if private := strings.HasPrefix(text, "drwx------") || strings.HasPrefix(text, "-rw-------") || strings.HasPrefix(text, "-> "); !private && !strings.HasPrefix(name, inner) {
@@ -84,7 +84,7 @@ func TestRun_LeavesPrivateArtifacts(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(req.Dir, "artifacts/latest/status")); err != nil || string(got) != "successful" {
 		t.Errorf("status = %q, %v", got, err)
 	}
-	// What ansible-runner prints is in its artifacts already.
+	// What ansible-runner would print is already in its artifacts.
 	if got, err := os.ReadFile(filepath.Join(req.Dir, runnerLog)); err != nil || len(got) > 0 {
 		t.Errorf("%s = %q, %v", runnerLog, got, err)
 	}
@@ -119,7 +119,7 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 		name     string
 		playbook string
 		vars     string
-		// texts are in command lines of the run when it is cancelled.
+		// The run is cancelled once the command lines of its processes contain all texts.
 		texts []string
 		grace time.Duration
 	}{
@@ -144,7 +144,7 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 			if left := marked(t, req.ID); len(left) > 0 {
 				t.Errorf("survivors: %v", left)
 			}
-			// ansible-runner had the time to write its last word.
+			// ansible-runner had the time to write its last status.
 			if res.Status != "canceled" || res.ExitCode != 254 {
 				t.Errorf("exit code %d, status %q", res.ExitCode, res.Status)
 			}
@@ -167,7 +167,7 @@ func TestRun_CancelKillsADeafRunner(t *testing.T) {
 	cause := errors.New("deleted")
 	req := request(t, "sleep.yml")
 	res, err := during(ctx, t, r, req, []string{"sleep 600"}, func() {
-		// A stopped process hears nothing but SIGKILL.
+		// SIGTERM has no effect on a process that is stopped, only SIGKILL has.
 		send(t, req.ID, syscall.SIGSTOP, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 		cancel(cause)
 	})
@@ -179,8 +179,8 @@ func TestRun_CancelKillsADeafRunner(t *testing.T) {
 	}
 }
 
-// stub returns a Runner of a shell script in the place of ansible-runner, with
-// the function event to write a job event.
+// stub returns a Runner with a shell script in the place of ansible-runner. In the script, the function event writes a job
+// event.
 func stub(t *testing.T, req Request, script string) *Runner {
 	t.Helper()
 	const prelude = `#!/bin/sh
@@ -198,7 +198,7 @@ event() { # counter kind data
 }
 
 func TestRun_StopDoesNotLoseAFinishedRun(t *testing.T) {
-	// The run hears of the stop when its work is done already.
+	// The run is told to stop when its work is already done.
 	req := request(t, "success.yml")
 	r := stub(t, req, `
 trap 'touch stopped' TERM
@@ -284,7 +284,7 @@ func TestCheck_RealAnsible(t *testing.T) {
 	}
 }
 
-// The metadata tells the same as the programs; where something is missing, these tell what.
+// The metadata says the same as the programs. If a requirement is missing, Look asks the programs, whose error says what.
 func TestLook_IsCheck(t *testing.T) {
 	r := ansible(t)
 	want := must.Get(r.Check(t.Context()))(t)
@@ -347,7 +347,7 @@ func TestCheck_TellsWhatFails(t *testing.T) {
 	}
 }
 
-// A process that was frozen until its time was over starts nothing.
+// If the process was frozen until the time to begin was over, nothing is started.
 func TestRun_NotAfterItsTime(t *testing.T) {
 	t.Parallel()
 	r := New(Options{Path: program(t)})

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// smallDisk mounts a file system with the options of tmpfs.
+// smallDisk mounts a tmpfs with these options, and returns its directory.
 func smallDisk(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func smallDisk(t *testing.T, options string) string {
 	return dir
 }
 
-// leaveFree fills the file system of dir but for some bytes.
+// leaveFree fills the file system of dir until only so many bytes are free.
 func leaveFree(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	var st unix.Statfs_t
@@ -43,8 +43,8 @@ func leaveFree(t *testing.T, dir string, bytes int64) {
 	must.Do(t, unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-bytes))
 }
 
-// moment says when the disk was full, for the coverage of a test: before the
-// run, while its tasks ran, or when they had.
+// moment says when the disk was full: before the run, during its tasks, at their end, or never. The test uses it to check
+// that its cases cover them.
 func moment(res Result, err error) string {
 	switch {
 	case err != nil && res.Started.IsZero():
@@ -58,8 +58,7 @@ func moment(res Result, err error) string {
 	}
 }
 
-// A full disk is a reported result, whenever it is full, and never a success
-// that is not one.
+// Whenever the disk is full, the run reports that, and never a false success.
 func TestRun_OnAFullDisk(t *testing.T) {
 	r := ansible(t)
 	r.patience = 2 * time.Second
@@ -116,8 +115,8 @@ func TestRun_OnAFullDisk(t *testing.T) {
 	}
 }
 
-// The playbook itself fills the disk. How it ended is recorded in any case: the
-// space for that was set aside.
+// The playbook itself fills the disk. The end of the run is recorded all the same, because the space for the record was
+// reserved.
 func TestRun_ThatFillsTheDisk(t *testing.T) {
 	r := ansible(t)
 	r.patience = 2 * time.Second
@@ -147,7 +146,7 @@ func TestRun_ThatFillsTheDisk(t *testing.T) {
 	}
 }
 
-// A run that writes without end is stopped, and says why.
+// A run that writes without end is stopped, and its error says why.
 func TestRun_IsStoppedWhenItWritesTooMuch(t *testing.T) {
 	t.Parallel()
 	r, req := ansible(t), request(t, "pour.yml")
@@ -162,7 +161,7 @@ func TestRun_IsStoppedWhenItWritesTooMuch(t *testing.T) {
 	}
 }
 
-// Of what a run was given, nothing secret stays after it.
+// After Strip, no secret that the run was given is left in its directory.
 func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7d1f"

@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Connections by ssh outlive the process that has opened them, for the next one
-// to the same host; not the run. Another run that uses one would lose it.
+// An ssh connection outlives the process that has opened it, so that the run's next process for the same host can use it.
+// It does not outlive the run. Another run that used it would lose it.
 func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ssh"); err != nil {
@@ -58,7 +58,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	}
 }
 
-// serveSSH serves ssh to anyone who comes, until the test ends, and returns the port.
+// serveSSH starts an ssh server that accepts every client until the test ends, and returns its port.
 func serveSSH(t *testing.T) int {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -86,7 +86,7 @@ func serveSSH(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// serveConnection executes what is asked of it, until the client has gone.
+// serveConnection executes the client's commands until the client disconnects.
 func serveConnection(t *testing.T, conn net.Conn, config *ssh.ServerConfig) {
 	t.Helper()
 	server, channels, requests, err := ssh.NewServerConn(conn, config)
@@ -101,7 +101,7 @@ func serveConnection(t *testing.T, conn net.Conn, config *ssh.ServerConfig) {
 	for asked := range channels {
 		channel, requests, err := asked.Accept()
 		if err != nil {
-			return // it has gone
+			return // the client has gone
 		}
 		wg.Go(func() {
 			defer channel.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// transients are the names of what is left in a directory for temporary files.
+// transients returns the names of the temporary files that are left in a directory.
 func transients(t *testing.T, temp *Temp) []string {
 	t.Helper()
 	entries, err := os.ReadDir(temp.dir.Name())
@@ -85,8 +85,7 @@ func TestTemp_IsMadeAnewIfSomebodyRemovesIt(t *testing.T) {
 	}
 }
 
-// Modules have their arguments there; what of a run is killed has no time to
-// remove them.
+// Modules unpack their arguments into temporary files. A process that is killed has no time to remove them.
 func TestRun_AKilledModuleLeavesNoTemporaryFiles(t *testing.T) {
 	t.Parallel()
 	r := ansible(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Forks that come late halve the number of runs at a time, once for those that
-// were asked for together, and runs that begin raise it again.
+// Late forks halve the limit of concurrent runs, but only once for forks that were requested together. Runs that begin
+// raise it again.
 func TestThrottle(t *testing.T) {
 	t.Parallel()
 	var limits []int
@@ -48,7 +48,7 @@ func TestThrottle(t *testing.T) {
 		_, err := th.enter(t.Context())
 		entered <- err
 	}()
-	for range 2 { // of the four there are
+	for range 2 { // of the four runs
 		th.leave()
 	}
 	th.leave()
@@ -68,7 +68,7 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// Runs that take long hold no other back for longer than a pause.
+// Long runs hold back another run no longer than a pause.
 func TestThrottle_GrowsWhereARunWaits(t *testing.T) {
 	t.Parallel()
 	th := newThrottle(nil)
@@ -84,7 +84,7 @@ func TestThrottle_GrowsWhereARunWaits(t *testing.T) {
 	}
 }
 
-// A fork that comes late to the only run says that the server is not well.
+// If the fork of the only run is late, there are not too many runs: the server is given up.
 func TestThrottle_OfOneRun(t *testing.T) {
 	t.Parallel()
 	th := newThrottle(func(limit int) { t.Error(fmt.Sprint("limit ", limit)) })
@@ -94,12 +94,12 @@ func TestThrottle_OfOneRun(t *testing.T) {
 	}
 }
 
-// A server that starts nothing is given up, also where another run goes on.
+// A server that starts nothing is given up, even if another run goes on.
 func TestThrottle_GivesUpAServerThatStartsNothing(t *testing.T) {
 	t.Parallel()
 	th := newThrottle(nil)
 	th.pause = time.Nanosecond
-	for range 2 { // one of which goes on
+	for range 2 { // one of them goes on
 		must.Get(th.enter(t.Context()))(t)
 	}
 	late := 0

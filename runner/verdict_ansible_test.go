@@ -16,12 +16,11 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// missingRole is in what Ansible says of a role that there is not: from 2.22 on, it
-// begins with a capital.
+// missingRole is part of Ansible's message about a missing role. It lacks the first letter, which is a capital from 2.22
+// on.
 const missingRole = "he role 'no_such_role' was not found"
 
-// TestVerdict_RealAnsible is the table of what a run can come to, on the
-// installed ansible-core, whichever line that is.
+// TestVerdict_RealAnsible checks how runs can end with the installed ansible-core, whichever line it is.
 func TestVerdict_RealAnsible(t *testing.T) {
 	hosts := func(r *Request) { r.Inventory = "testdata/inventory_hosts" }
 	role := func(name string) func(*Request) {
@@ -32,8 +31,7 @@ func TestVerdict_RealAnsible(t *testing.T) {
 		playbook string
 		change   func(*Request) // nil for none
 		reason   Reason
-		// first is the beginning of the message, and contains what else must
-		// be in it.
+		// first is the beginning of the message; contains lists what else must be in it.
 		first    string
 		contains []string
 	}{
@@ -126,7 +124,7 @@ func TestVerdict_RealAnsible(t *testing.T) {
 				}
 			}
 			checkMessage(t, v)
-			// What is found after a task is not found by the inputs alone.
+			// An error that is found after a task has begun may depend on more than the inputs.
 			permanent := []Reason{PlaybookInvalid, RoleNotFound, BadArguments, ArgumentSpecNotMet}
 			if late := tt.name == "missing role, included"; slices.Contains(permanent, tt.reason) && res.Summary.Prepared() == late {
 				t.Errorf("found before the first task of the content: %v, want %v", late, !late)
@@ -174,7 +172,7 @@ func TestVerdict_RunnerKilled(t *testing.T) {
 		}
 	}
 	res, err := during(t.Context(), t, ansible(t), req, everything, func() {
-		<-told // by ansible-runner, which may be behind
+		<-told // ansible-runner may report the task later than it starts
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 	})
 	if err != nil {

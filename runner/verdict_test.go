@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// stats returns a summary whose stats event arrived: per host its failures and
-// whether it was unreachable.
+// stats returns a summary whose stats event arrived. failures and dark say, per host, how many tasks failed and whether the
+// host was unreachable.
 func stats(failures, dark map[string]int, failed ...jobevent.Failure) jobevent.Summary {
 	s := jobevent.Summary{Complete: true, Failed: failed, OK: 1}
 	processed := map[string]int{"localhost": 1}
@@ -138,7 +138,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestVerdict_Output judges captured output of both lines of ansible-core.
+// TestVerdict_Output judges captured output of two lines of ansible-core.
 func TestVerdict_Output(t *testing.T) {
 	tests := []struct {
 		file     string

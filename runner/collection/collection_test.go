@@ -33,8 +33,8 @@ func play(t *testing.T, environ []string, modules ...string) string {
 	return string(out)
 }
 
-// The modules are found; one of the user's of the same name is found first, wherever
-// Ansible's configuration says that it is.
+// Ansible finds the modules. If the user has a module of the same name, Ansible finds that one first, wherever its
+// configuration says that it is.
 func TestInstall_TheUsersCollectionWins(t *testing.T) {
 	t.Parallel()
 	temp, user := t.TempDir(), t.TempDir()
@@ -86,7 +86,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// Where temporary files are, a directory that is gone may come back as another user's.
+// If a directory for temporary files is gone, another user may create one with the same name.
 func TestEnsure_TakesNoDirectoryOfOthers(t *testing.T) {
 	t.Parallel()
 	d := must.Get(Install(t.TempDir()))(t)

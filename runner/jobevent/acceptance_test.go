@@ -11,8 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestSummary_ForeignEventsChangeNothing puts every event of another run after
-// each event of this one.
+// TestSummary_ForeignEventsChangeNothing puts all events of other runs after each event of this run.
 func TestSummary_ForeignEventsChangeNothing(t *testing.T) {
 	unread := cmp.Options{cmpopts.IgnoreFields(Summary{}, "Foreign"), cmp.AllowUnexported(
 		Summary{}, recent[string, startedTask]{}, recent[hostTask, failedItems]{}, recent[hostFailure, Failure]{},
@@ -32,7 +31,7 @@ func TestSummary_ForeignEventsChangeNothing(t *testing.T) {
 						e.Data.PlaybookUUID = "another"
 					}
 					if i%2 == 1 && !e.Kind.isMessage() {
-						e.Data.PlaybookUUID = "" // a forger may leave it out
+						e.Data.PlaybookUUID = "" // a forged event may lack it
 					}
 					if e.Data.PlaybookUUID == "" && e.Kind.isMessage() {
 						continue

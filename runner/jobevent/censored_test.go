@@ -35,7 +35,7 @@ func TestCensoredReader(t *testing.T) {
 	shown := "\x1b[0;31m[ERROR]: Task failed: reason\x1b[0m\r\nOrigin: y\r\n\r\n"
 	fatal, censored := "fatal: [h]: FAILED! => {\"msg\": \"reason\"}\r\n", "failed: [h] (item=(censored due to no_log)) => {\"censored\": \"x\"}\r\n"
 	banner := "TASK [next] ****\r\n"
-	// As of ansible-core 2.19 with -vvv, and with the results in YAML.
+	// Output of ansible-core 2.19 with -vvv, and with the results in YAML.
 	inLines := "\x1b[0;31mfatal: [h]: FAILED! => {\x1b[0m\r\n\x1b[0;31m    \"censored\": \"x\",\x1b[0m\r\n\x1b[0;31m    \"changed\": false\x1b[0m\r\n\x1b[0;31m}\x1b[0m\r\n"
 	inYAML := "fatal: [h]: FAILED! => \r\n    censored: 'x'\r\n    changed: false\r\n...ignoring\r\n"
 	fatalInLines := "fatal: [h]: FAILED! => {\r\n    \"changed\": false,\r\n    \"msg\": \"reason\"\r\n}\r\n"

@@ -61,8 +61,8 @@ func TestSummary_ChangesAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestSummary_ChangesAreBoundedBeforeTheyAreMade: a diff of some KB that is deeply nested has
-// hundreds of MB when it is indented, and nested results have as many copies as levels.
+// TestSummary_ChangesAreBoundedBeforeTheyAreMade: a deeply nested diff of some KB takes hundreds of MB when it is indented,
+// and nested results would be copied once for each level.
 func TestSummary_ChangesAreBoundedBeforeTheyAreMade(t *testing.T) {
 	nested := func(open, inner, end string, depth int) string {
 		return strings.Repeat(open, depth) + inner + strings.Repeat(end, depth)

@@ -113,7 +113,7 @@ func TestDecode_ReportsReadErrors(t *testing.T) {
 	}
 }
 
-// TestDecode_IsTolerant: what is wrong in one field harms no other.
+// TestDecode_IsTolerant: an error in one field does not affect the others.
 func TestDecode_IsTolerant(t *testing.T) {
 	whole := Event{Kind: RunnerOK, Counter: 3, Data: Data{Host: "h"}}
 	tests := map[string]struct {
@@ -183,8 +183,7 @@ func TestDecode_StatsOfTooManyHostsAreNone(t *testing.T) {
 	}
 }
 
-// TestDecode_CutsStringsBetweenCharacters moves each kind of character over
-// the limit.
+// TestDecode_CutsStringsBetweenCharacters moves each kind of character across the limit.
 func TestDecode_CutsStringsBetweenCharacters(t *testing.T) {
 	for name, unit := range map[string]string{
 		"ASCII": "a", "two bytes": "é", "three bytes": "€", "four bytes": "🙂",
@@ -216,8 +215,7 @@ func TestDecode_KeepsAStringOfJustTheLimit(t *testing.T) {
 	}
 }
 
-// TestDecode_DropsLargeMembers: a result or a custom stat that is too large
-// costs nothing else of the event.
+// TestDecode_DropsLargeMembers: if a member of an event is too large, such as the result, only that member is lost.
 func TestDecode_DropsLargeMembers(t *testing.T) {
 	large := `[` + strings.Repeat(`{"a":["b",{"c":"}],\"{"}]},`, maxValue/20) + `1]`
 	for name, text := range map[string]string{
@@ -242,7 +240,7 @@ func TestDecode_TooLarge(t *testing.T) {
 	}
 }
 
-// repeated reads as n times a text.
+// repeated is a reader of a text that is repeated n times.
 type repeated struct {
 	text string
 	n    int
@@ -262,8 +260,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestDecode_LongEventsInBoundedMemory counts all bytes allocated, so
-// that no garbage collection hides any.
+// TestDecode_LongEventsInBoundedMemory counts all allocated bytes, so that a garbage collection hides none.
 func TestDecode_LongEventsInBoundedMemory(t *testing.T) {
 	const size = 24 << 20
 	chunk := strings.Repeat("0123456789é", 1000) + `\n\ud83d\ude42`

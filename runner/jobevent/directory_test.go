@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestFollow_ThingsThatAreNoFiles plants what would block, act, or lead out of
-// the directory. They count as missing.
+// TestFollow_ThingsThatAreNoFiles plants things that would block, have side effects, or lead out of the directory. They
+// count as missing events.
 func TestFollow_ThingsThatAreNoFiles(t *testing.T) {
 	outside := t.TempDir()
 	writeEvent(t, outside, 1, "outside")
@@ -45,8 +45,7 @@ func TestFollow_ThingsThatAreNoFiles(t *testing.T) {
 	}
 }
 
-// mknod makes a character device, for which one has to be root; others make do
-// with a pipe.
+// mknod makes a character device. Only root may do that; for other users, it makes a pipe.
 func mknod(path string, device uint64) error {
 	err := unix.Mknod(path, unix.S_IFCHR|0o600, int(device))
 	if errors.Is(err, unix.EPERM) {
@@ -55,8 +54,8 @@ func mknod(path string, device uint64) error {
 	return err
 }
 
-// closedAfter returns a channel that is closed after a while, during which the
-// directory is followed, and one more event.
+// closedAfter returns a channel that is closed after a while, so that the directory is followed meanwhile. It writes one
+// more event just before.
 func closedAfter(t *testing.T, dir string) <-chan struct{} {
 	t.Helper()
 	done := make(chan struct{})
@@ -67,7 +66,7 @@ func closedAfter(t *testing.T, dir string) <-chan struct{} {
 	return done
 }
 
-// What is no file has the counter of no event: those before it are waited for.
+// What is not a regular file is no event, whatever its name says: the follower goes on waiting for the events before it.
 func TestFollow_WhatIsNoFileMakesNoEventLate(t *testing.T) {
 	dir := t.TempDir()
 	writeEvent(t, dir, 1, "a")
@@ -103,7 +102,7 @@ func TestFollow_DirectoryThatIsNone(t *testing.T) {
 	})
 }
 
-// What takes the directory's place while it is followed is not looked at.
+// If something takes the directory's place while it is followed, the follower does not read it.
 func TestFollow_StaysInItsDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir, moved, other := filepath.Join(parent, "job_events"), filepath.Join(parent, "moved"), t.TempDir()

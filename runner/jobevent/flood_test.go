@@ -46,9 +46,8 @@ func TestFollow_MoreThanTheWindowHolds(t *testing.T) {
 	}
 }
 
-// TestFollow_SurvivesAnOverflow makes more notifications than the kernel
-// queues while the consumer is busy. Nothing but the overflow can tell of the
-// rest, as it does not poll and the run does not end.
+// TestFollow_SurvivesAnOverflow makes more notifications than the kernel queues while the consumer is busy. Only the
+// overflow can tell the follower that there are more events, because it does not poll and the run does not end.
 func TestFollow_SurvivesAnOverflow(t *testing.T) {
 	const n = 20_000 // three notifications each; the kernel's default is 16,384
 	dir := t.TempDir()
@@ -71,8 +70,8 @@ func TestFollow_SurvivesAnOverflow(t *testing.T) {
 	}
 }
 
-// TestFollow_ManyEvents follows a directory of many files, which are there or come as fast as they can be made, and
-// watches the heap. ROLEWRIGHT_TEST_EVERY_CASE makes them a million.
+// TestFollow_ManyEvents follows a directory with many files, which exist already or are made as fast as possible, and
+// watches the heap. With ROLEWRIGHT_TEST_EVERY_CASE, there are a million files.
 func TestFollow_ManyEvents(t *testing.T) {
 	n := 100_000
 	if os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" {
@@ -134,7 +133,7 @@ func followMany(t *testing.T, dir string, done <-chan struct{}, n int) {
 	}
 }
 
-// linkEvents makes n event files, quickly: many are links to the same one.
+// linkEvents makes n event files. To be quick, it makes most of them as hard links.
 func linkEvents(t *testing.T, dir string, n int) {
 	t.Helper()
 	const each = 50_000 // ext4 allows 65,000 links

@@ -40,7 +40,7 @@ func closed() chan struct{} {
 	return done
 }
 
-// follow is Follow with the follower's settings changed.
+// follow is Follow, with settings of the follower that set changes.
 func follow(dir string, done <-chan struct{}, set func(*follower)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := newFollower(dir, nil)
@@ -50,7 +50,7 @@ func follow(dir string, done <-chan struct{}, set func(*follower)) iter.Seq2[Eve
 	}
 }
 
-// log returns what a sequence yields as one word each.
+// log returns a word for each event or error that a sequence yields.
 func log(seq iter.Seq2[Event, error]) []string {
 	var words []string
 	for e, err := range seq {
@@ -123,12 +123,11 @@ func good(names ...string) map[string]string {
 	return files
 }
 
-// TestFollow_DeliversWhileTheRunLasts writes each event only after the one
-// before was yielded, so that a final pass cannot be what finds them. In the
-// end one more event comes together with done.
+// TestFollow_DeliversWhileTheRunLasts writes each event only after the previous one was yielded, so that a final pass
+// cannot be what finds them. At the end, one more event comes together with done.
 func TestFollow_DeliversWhileTheRunLasts(t *testing.T) {
 	tests := map[string]struct {
-		below string // where the directory will be, below one that exists
+		below string // where the directory will be, relative to one that exists
 		set   func(*follower)
 	}{
 		"by notification": {"", func(f *follower) { f.poll = never }},
@@ -157,7 +156,7 @@ func TestFollow_DeliversWhileTheRunLasts(t *testing.T) {
 				}
 			}()
 			if tt.below != "" {
-				time.Sleep(20 * time.Millisecond) // lets it look before; any timing has to do
+				time.Sleep(20 * time.Millisecond) // so that the follower looks first; it must work with any timing
 				for i := range tt.below {
 					if tt.below[i] == '/' {
 						mkdir(t, filepath.Join(strings.TrimSuffix(dir, tt.below), tt.below[:i]))
@@ -188,8 +187,7 @@ func mkdir(t testing.TB, dir string) {
 	must.Do(t, os.Mkdir(dir, 0o700))
 }
 
-// script returns what log does, and takes the step that belongs to a word as
-// soon as that is yielded.
+// script returns the same as log. As soon as an event or error is yielded, it takes the step for its word.
 func script(t *testing.T, seq iter.Seq2[Event, error], steps map[string]func()) []string {
 	t.Helper()
 	var words []string
@@ -232,7 +230,7 @@ func TestFollow_GivesUpAGapWhileTheRunLasts(t *testing.T) {
 	must.Be(t, "yielded", []string{"1-a", "gap 2-2", "3-a", "4-a"}, got)
 }
 
-// A stray file with an absurd counter must not make the genuine events late.
+// If a stray file has an absurd counter, the genuine events must not count as late.
 func TestFollow_AFarCounterIsNoGapWhileTheRunLasts(t *testing.T) {
 	dir := t.TempDir()
 	done := make(chan struct{})
@@ -266,7 +264,8 @@ func TestFollow_ASecondFileThatComesLaterIsBad(t *testing.T) {
 	}
 }
 
-// Where each file is told of, no directory is listed for it, and no notifications of the kernel are taken.
+// If the follower is told the name of each file, it does not list the directory for them, and uses no notifications of the
+// kernel.
 func TestFollowTold(t *testing.T) {
 	dir := t.TempDir()
 	done, told, yielded := make(chan struct{}), make(chan string, 4), make(chan string)
@@ -298,7 +297,7 @@ func TestFollowTold(t *testing.T) {
 	must.Be(t, "listings", 1, len(listings))
 	write(5, 5)
 	must.Be(t, "yielded", []string{"gap 4-4", "5-a"}, []string{<-yielded, <-yielded})
-	write(6, 20) // of which more than told holds
+	write(6, 20) // these are more than told holds
 	for n := 6; n <= 20; n++ {
 		must.Be(t, "yielded", fmt.Sprintf("%d-a", n), <-yielded)
 	}

@@ -22,7 +22,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"event":"x","event_data":{"res":{"a":[NaN,-Infinity,"\ud800\udc00\\\""]}}}`))
 	f.Add([]byte(`[[[{"event":`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		// The decoder's machine must not care how the input is cut up.
+		// The result must not depend on how the input is cut into pieces.
 		whole, err := Decode(bytes.NewReader(text))
 		halves, err2 := Decode(iotest.HalfReader(bytes.NewReader(text)))
 		if (err == nil) != (err2 == nil) || !cmp.Equal(whole, halves) {

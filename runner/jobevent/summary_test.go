@@ -43,8 +43,8 @@ func summarise(t testing.TB, playbook string) *Summary {
 	return &s
 }
 
-// TestSummary_OfCapturedRuns checks what real runs add up to. Times and UUIDs
-// differ with every capture and are checked apart.
+// TestSummary_OfCapturedRuns checks the summaries of real runs. Times and UUIDs differ with every capture and are checked
+// separately.
 func TestSummary_OfCapturedRuns(t *testing.T) {
 	failTask := func(name, file string, at int) Task {
 		return Task{Name: name, Action: "fail", Path: fmt.Sprintf("/runner/project/%s.yml:%d", file, at)}
@@ -205,7 +205,7 @@ func TestSummary_OfCapturedRuns(t *testing.T) {
 			},
 			culprits: []Failure{{Task: failTask("after", "clear_errors", 9), Host: "localhost", Message: "real"}},
 		},
-		// What Culprits cannot know: the real failure came before the rescued one.
+		// Culprits cannot know that the real failure came before the rescued one.
 		"recovered": {
 			want: Summary{TasksStarted: 3, OK: 1, Failures: 1, Rescued: 1},
 			failed: []Failure{
@@ -269,7 +269,7 @@ func TestSummary_UndefinedVariableKeepsAnsiblesMessage(t *testing.T) {
 	}
 }
 
-// With the free strategy the events of several hosts' loops are interleaved.
+// With the free strategy, the events of loops on several hosts are interleaved.
 func TestSummary_InterleavedLoopsAreToldApart(t *testing.T) {
 	s := summarise(t, "free")
 	if len(s.Culprits()) != 2 {
@@ -282,7 +282,7 @@ func TestSummary_InterleavedLoopsAreToldApart(t *testing.T) {
 	}
 }
 
-// A handler that fails under force_handlers comes after the task that failed.
+// With force_handlers, a handler can fail after the task that failed.
 func TestSummary_ForcedHandlerIsTheLastFailure(t *testing.T) {
 	s := summarise(t, "forced_handler")
 	if len(s.Failed) != 2 || s.Failed[0].Handler || !s.Failed[1].Handler || s.Failures != 2 {
@@ -329,7 +329,7 @@ func TestSummary_CountsErrors(t *testing.T) {
 	}
 }
 
-// A summary that was not built from events answers from its fields.
+// If a summary was not built from events, Culprits uses its exported fields.
 func TestSummary_CulpritsOfALiteral(t *testing.T) {
 	s := Summary{
 		Complete: true,

@@ -13,8 +13,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// plants are what a playbook can put in the place of a file. outside is a file
-// elsewhere with the content "precious".
+// plants returns functions that put something in the place of a file, as a playbook can. outside is a file elsewhere with
+// the content "precious".
 func plants(outside string) map[string]func(name string) error {
 	return map[string]func(string) error{
 		"link": func(name string) error { return os.Symlink(outside, name) },
@@ -27,8 +27,7 @@ func plants(outside string) map[string]func(name string) error {
 	}
 }
 
-// TestPlanted: nothing but a regular file is read, and what is planted is
-// replaced without a byte written through it.
+// TestPlanted: only regular files are read, and what is planted is replaced, without writing through it.
 func TestPlanted(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")
@@ -61,7 +60,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestReplace_UsesWhatIsReserved, of which nothing is left behind.
+// TestReplace_UsesWhatIsReserved: the reserved file takes the place of the old one, and its own name is gone.
 func TestReplace_UsesWhatIsReserved(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")

@@ -15,13 +15,13 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A playbook ends in a container as beside the operator, and has the same events, one by one.
+// A playbook ends the same way in a container as beside the operator, with the same events in the same order.
 func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		playbook string
 		want     runner.Reason
-		stopped  bool // once it has begun to hang: by its timeout, or since it was cancelled
+		stopped  bool // the run is stopped once it hangs
 	}{
 		"success with changes": {`
 - hosts: localhost
@@ -64,7 +64,7 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 			dir := filepath.Dir(req.Content.Playbook)
 			must.Do(t, os.WriteFile(filepath.Join(dir, "ssh"), []byte("#!/bin/sh\nexit 255\n"), 0o700))
 			stopped := errors.New("it has taken 1h, its timeout")
-			until := func(cause error) context.Context { // the run is to end
+			until := func(cause error) context.Context { // the context ends with cause once the run hangs
 				ctx, stop := context.WithCancelCause(t.Context())
 				t.Cleanup(func() { stop(nil) })
 				if tt.stopped {
@@ -82,7 +82,7 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 				return req
 			}
 			var local, far []jobevent.Event
-			here := req // in the same place, since that is in the events
+			here := req // in the same directory, because its path is in the events
 			here.Executor, here.JobRun = runner.ExecutorRunner, nil
 			r := runner.New(runner.Options{})
 			t.Cleanup(r.Close)
@@ -91,13 +91,13 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 			o := newOperator(t)
 			o.start()
 			s, mirrored := o.admit(t, req, "")
-			ended := o.insideUntil(until(nil), t, req) // by a signal
+			ended := o.insideUntil(until(nil), t, req) // stopped by a signal
 			got, err := runner.Mirrored(t.Context(), observed(mirrored, &far), s.Told, s.Done)
 			o.Recorded(req.ID, "")
 			if inside := <-ended; inside != nil {
 				t.Errorf("the container ends with %v", inside)
 			}
-			// Why it was stopped, the operator knows, and not the container.
+			// The operator knows why the run was stopped; the container does not.
 			if errors.Is(wantErr, stopped) != tt.stopped || errors.Is(err, runner.ErrCluster) != tt.stopped || !tt.stopped && (wantErr != nil || err != nil) {
 				t.Fatalf("the run ends with %v, and in the container with %v", wantErr, err)
 			}
@@ -115,7 +115,7 @@ func TestInside_APlaybookEndsAsBesideTheOperator(t *testing.T) {
 	}
 }
 
-// comparable are events without what is another in each run.
+// comparable returns events without what differs from run to run.
 func comparable(events []jobevent.Event) []jobevent.Event {
 	for i := range events {
 		e := &events[i]

@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// commandRequest is that of a script.
+// commandRequest returns a request for a run of a script.
 func commandRequest(t *testing.T, script string) runner.Request {
 	t.Helper()
 	req := newRequest(t, "")
@@ -36,7 +36,7 @@ func commandRequest(t *testing.T, script string) runner.Request {
 	return req
 }
 
-// asked notes what a command asks the operator for, and its events.
+// asked records what a command asks the operator for, and its events.
 type asked struct {
 	mu    sync.Mutex
 	calls []string
@@ -55,7 +55,7 @@ func (a *asked) of(req runner.Request) runner.Request {
 	req.Redact = func(_ context.Context, value string) { note("redact " + value) }
 	req.OnEvent = func(e jobevent.Event) {
 		note(string(e.Kind) + " " + e.Data.Task + " " + string(e.Data.Res))
-		if e.Kind == jobevent.TaskStart && e.Data.Task == "Pour" { // the script waits until this was read
+		if e.Kind == jobevent.TaskStart && e.Data.Task == "Pour" { // the script waits until this event was read
 			_ = os.WriteFile(filepath.Join(req.Content.Command.Dir, "read"), nil, 0o600)
 		}
 	}
@@ -68,7 +68,7 @@ func (a *asked) has(text string) bool {
 	return slices.ContainsFunc(a.calls, func(call string) bool { return strings.Contains(call, text) })
 }
 
-// A command says the same in a container as beside the operator, and ends the same.
+// A command reports the same in a container as beside the operator, and ends the same way.
 func TestInside_ACommandEndsAsBesideTheOperator(t *testing.T) {
 	t.Parallel()
 	const ok = `echo '{"type":"result","verdict":"ok","changed":true,"message":"poured"}' >&3` + "\n"
@@ -143,7 +143,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 	}
 }
 
-// A command has all its time from when it begins: its deadline moves by what its Pod has waited.
+// A command's time begins when the command does: its deadline is later by the time that its Pod has waited.
 func TestInside_ACommandIsToldWhenItEnds(t *testing.T) {
 	t.Parallel()
 	command, now := &runner.Command{}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -157,14 +157,14 @@ func TestInside_ACommandIsToldWhenItEnds(t *testing.T) {
 		got != `{"object":{"n":12345678901234567890},"run":{"deadline":"2026-01-02T04:04:05Z","id":"1"}}` {
 		t.Errorf("it is told %q, %s", env, got)
 	}
-	delete(r.Env, deadlineEnv) // of a run without a limit
+	delete(r.Env, deadlineEnv) // a run without a time limit
 	if files, env := r.allTime(now); !strings.Contains(string(files[runner.InputFile]), told) || env[deadlineEnv] != "" {
 		t.Errorf("without a deadline it is told %q, %s", env, files[runner.InputFile])
 	}
 }
 
-// What a command reports comes while it runs; an operator that has lost its disk gets all of it
-// once more, and one that has it the rest.
+// A command's reports come while it runs. After a restart, an operator gets the rest of them, or all of them again if it
+// has lost its disk.
 func TestInside_ReportsComeAndAreKept(t *testing.T) {
 	t.Parallel()
 	for name, loses := range map[string]bool{"the operator loses its disk": true, "the operator keeps its disk": false} {
@@ -239,7 +239,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 	}
 }
 
-// Pieces of reports are put together without gaps and repetitions, within their bounds, and of a command only.
+// Pieces of reports are put together without gaps and repetitions, within the limits, and only for commands.
 func TestSession_Report(t *testing.T) {
 	t.Parallel()
 	id := uuid.NewString()

@@ -24,7 +24,7 @@ import (
 // refusing is an address at which nothing listens.
 const refusing = "127.0.0.1:1"
 
-// A Service leads to the replicas that stand by, too, which do not listen.
+// A Service also leads to replicas on standby, which do not listen.
 func TestDial_PassesOverOperatorsThatStandBy(t *testing.T) {
 	t.Parallel()
 	var d tls.Dialer
@@ -33,7 +33,7 @@ func TestDial_PassesOverOperatorsThatStandBy(t *testing.T) {
 	}
 }
 
-// All Pods lose their operator at the same moment, and do not come to the next one at the same moment.
+// All Pods lose their operator at the same moment, but do not connect to the next one at the same moment.
 func TestPause_IsNotThatOfAllOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestPause_IsNotThatOfAllOthers(t *testing.T) {
 	})
 }
 
-// The log of a Pod that waits for its operator says why, and not with each attempt.
+// The log of a Pod that waits for its operator says why, but not with each attempt.
 func TestDial_SaysWhyTheOperatorIsNotReached(t *testing.T) {
 	t.Parallel()
 	certificate, _, err := selfsigned.New(ServerName)
@@ -78,7 +78,7 @@ func TestDial_SaysWhyTheOperatorIsNotReached(t *testing.T) {
 	})
 }
 
-// A module gives up after a minute: while there is no operator, that is no failure of its role, and nothing is sent later.
+// A module gives up after a minute. If there is no operator, its role is not to blame, and the request is not sent later.
 func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -109,10 +109,10 @@ func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 		}
 		return err == nil
 	}
-	must.Be(t, "answered", true, ask(http.MethodGet, nil)) // so that there is a connection, which another one uses again
+	must.Be(t, "answered", true, ask(http.MethodGet, nil)) // makes a connection, which another request reuses
 	ended := make(chan struct{})
 	asked.Go(func() {
-		ask(http.MethodGet, nil) // is sent again when the operator has ended, or answered, if its connection is new
+		ask(http.MethodGet, nil) // when the operator has ended, this is sent again, or answered if its connection was new
 		close(ended)
 	})
 	select {
@@ -129,19 +129,19 @@ func TestGateway_CountsWhatIsGivenUpWithoutAnOperator(t *testing.T) {
 		})
 	}
 	asked.Wait()
-	for deadline := time.Now().Add(time.Minute); g.cut.Load() < 4 && time.Now().Before(deadline); { // the gateway hears of it a little later
+	for deadline := time.Now().Add(time.Minute); g.cut.Load() < 4 && time.Now().Before(deadline); { // the gateway notices it a little later
 		time.Sleep(10 * time.Millisecond)
 	}
 	must.Be(t, "requests that are counted", int64(4), g.cut.Load())
 	o.start()
-	time.Sleep(lastPause + time.Second) // a connection that is still to be made is made by then
+	time.Sleep(lastPause + time.Second) // if a connection were still being tried, it would be there by then
 	if n := served.Load(); n != 2 {
 		t.Errorf("%d requests are served", n)
 	}
 }
 
-// A connection may be older than the place of the run: what an operator has not passed on is sent once more, to the one that has the
-// run now, and is none that had no answer.
+// A connection may lead to an operator that does not have the run any more. What that operator has not passed on is sent
+// again, to the operator that has the run now, and does not count as a request without an answer.
 func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -181,7 +181,8 @@ func TestGateway_FollowsTheRunToAnotherOperator(t *testing.T) {
 	must.Be(t, "requests without an answer", int64(0), g.cut.Load())
 }
 
-// An exec that an operator cuts is no failure of its role; one that ends, or that the run ends, is what it is.
+// An exec that an operator cuts is counted, because its role is not to blame. One that ends by itself, or that the run ends,
+// is not.
 func TestGateway_CountsAnExecThatIsCut(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -225,7 +226,7 @@ func TestGateway_CountsAnExecThatIsCut(t *testing.T) {
 	}
 }
 
-// A connection is not made any more for a request that was given up, or when the gateway is closed.
+// The attempt to connect ends when its request is given up, or when the gateway is closed.
 func TestUntil(t *testing.T) {
 	t.Parallel()
 	serving, closed := context.WithCancel(t.Context())

@@ -18,10 +18,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// unknown is a token of no run.
+// unknown says of every token that it belongs to no run.
 func unknown([sha256.Size]byte) Place { return Nowhere }
 
-// What a container sends is put nowhere but where it belongs.
+// What a container sends is only written where it belongs.
 func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
@@ -101,7 +101,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	}
 }
 
-// A Pod that has the leave of another operator, which this one has not seen to run yet, goes on with what it does.
+// A Pod that another operator allowed to start the run may go on, even if this operator has not heard from it yet.
 func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")
@@ -114,7 +114,7 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 		query string
 		want  int
 	}{
-		{"?pod=this&epoch=", http.StatusConflict}, // it has no leave
+		{"?pod=this&epoch=", http.StatusConflict}, // it was not allowed to start
 		{"?pod=this&epoch=of-another-operator", http.StatusOK},
 		{"?pod=that&epoch=of-another-operator", http.StatusConflict},
 	} {
@@ -132,7 +132,7 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	}
 }
 
-// Runs in Pods are thousands, and inotify instances a hundred for each user.
+// There may be thousands of runs in Pods, but a user may have only about a hundred inotify instances.
 func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
 	hub := NewHub(unknown)
 	over, ended, came := make(chan struct{}), make(chan struct{}), make(chan string)
@@ -151,7 +151,7 @@ func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
 			hub.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		<-s.Told // at first
+		<-s.Told // the empty text at the start
 		send(1)
 		must.Be(t, "told of what was received", 1, len(s.Told))
 		go func() {
@@ -173,12 +173,12 @@ func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
 	}
 }
 
-// An entry that names a megabyte and brings a byte reads as a file of a megabyte.
+// A sparse entry with one byte can read as a file of a megabyte.
 func TestIsSparse(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	// The writer makes none: the names of its records are changed afterwards.
+	// The writer makes no sparse entries, so the names of the records are changed afterwards.
 	must.Do(t, w.WriteHeader(&tar.Header{Name: "stdout", Typeflag: tar.TypeReg, Size: 1, PAXRecords: map[string]string{
 		"FOR.sparse.size": "1000000", "FOR.sparse.numblocks": "1", "FOR.sparse.map": "0,1",
 	}}))
@@ -190,7 +190,7 @@ func TestIsSparse(t *testing.T) {
 	}
 }
 
-// A client that has no run keeps no connection when it has been told so.
+// A client without a run is refused, and its connection is closed. After herePath, the connection stays open.
 func TestHub_ClosesWhatHasNoRun(t *testing.T) {
 	t.Parallel()
 	for path, connection := range map[string]string{herePath: "", startPath: "close", filesPath: "close"} {
@@ -203,7 +203,7 @@ func TestHub_ClosesWhatHasNoRun(t *testing.T) {
 	}
 }
 
-// A file that is sent again takes its place beside the one before, also where an earlier process has received that.
+// A file that is sent again needs space in addition to its earlier version, even if an earlier process has received that.
 func TestHub_CountsWhatIsReplaced(t *testing.T) {
 	t.Parallel()
 	req := newRequest(t, "")

@@ -25,21 +25,20 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// operator is the side of the operator, without a cluster. It is there from start to stop; in between, and before,
-// connections to it are closed.
+// operator stands for the operator, without a cluster. It serves from start to stop; at other times it closes connections.
 type operator struct {
 	*Hub
 
 	url              string
 	certificate, key []byte
-	// api is what the run finds in place of the API server.
+	// api answers the run in place of the API server.
 	api http.HandlerFunc
 
 	mu sync.Mutex
-	// now is the Hub while the operator is there.
+	// now is the Hub from start to stop, else nil.
 	now         *Hub
 	connections map[net.Conn]bool
-	expects     bool // that a run which it does not know will be admitted, or is another one's
+	expects     bool // an unknown run will be admitted later, or belongs to another operator
 }
 
 func newOperator(t *testing.T) *operator {
@@ -67,7 +66,7 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// track closes what connects while the operator is not there.
+// track closes new connections while the operator is stopped.
 func (o *operator) track(c net.Conn, state http.ConnState) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,7 +80,7 @@ func (o *operator) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP answers runs.
+// ServeHTTP answers the requests of runs.
 func (o *operator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	hub := o.now
@@ -96,14 +95,14 @@ func (o *operator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// expect has runs that are not known come back later, or not.
+// expect says whether unknown runs are told to come back later.
 func (o *operator) expect(is bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.expects = is
 }
 
-// start starts an operator that knows nothing.
+// start starts an operator that knows no runs.
 func (o *operator) start() {
 	hub := NewHub(func([sha256.Size]byte) Place {
 		o.mu.Lock()
@@ -128,7 +127,7 @@ func (o *operator) stop() {
 	}
 }
 
-// request is that of a playbook, for a directory of the container.
+// newRequest returns a request for a run of a playbook, in a directory of the container.
 func newRequest(t *testing.T, playbook string) runner.Request {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +147,7 @@ func (o *operator) inside(t *testing.T, req runner.Request) <-chan error {
 	return o.insideUntil(t.Context(), t, req)
 }
 
-// insideUntil makes the run until ctx ends, as it does when its Pod is deleted.
+// insideUntil makes the run until ctx ends, as when its Pod is deleted.
 func (o *operator) insideUntil(ctx context.Context, t *testing.T, req runner.Request) <-chan error {
 	t.Helper()
 	data := must.Get(Encode(req, o.url, o.certificate))(t)
@@ -173,8 +172,8 @@ func (o *operator) admit(t *testing.T, req runner.Request, pod string) (*Session
 	return s, req
 }
 
-// The operator goes in the middle of a run, with its disk; the run goes on, and the next one
-// gets all of it, the same events as the container has.
+// The operator ends in the middle of a run and loses its disk. The run goes on, and the next operator receives all of it,
+// with the same events as in the container.
 func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -209,7 +208,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 		t.Errorf("the run has ended with %v, %+v as %s; want a success as %s", err, res.Verdict(), res.Executor(), runner.ExecutorJob)
 	}
 	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(two.Dir, "artifacts", req.ID))
-	// This operator ends, too, before it has recorded the end.
+	// This operator also ends, before it has recorded the end of the run.
 	o.stop()
 	o.start()
 	third, three := o.admit(t, req, "this")
@@ -230,7 +229,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(three.Dir, "artifacts", req.ID))
 }
 
-// equalFiles compares the events and what else is sent.
+// equalFiles compares the events and the other files that are sent.
 func equalFiles(t *testing.T, want, got string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(want, "job_events", "*.json"))
@@ -246,7 +245,7 @@ func equalFiles(t *testing.T, want, got string) {
 	}
 }
 
-// A run that the operator does not know ends; so does a second Pod of a run, which never starts it.
+// A run that the operator does not know ends. A second Pod of a run also ends, without starting the run.
 func TestInside_EndsWhatTheOperatorHasGivenUp(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -273,7 +272,7 @@ func TestInside_EndsWhatTheOperatorHasGivenUp(t *testing.T) {
 	}
 }
 
-// The run's requests wait for an operator, and one that has no answer is counted.
+// The run's requests wait for an operator. A request without an answer is counted.
 func TestGateway_WaitsForTheOperator(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)

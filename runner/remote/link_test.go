@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The output of a verbose run can be larger than the memory that its Pod may take.
+// The output of a verbose run can be larger than the memory limit of its Pod.
 func TestLink_SendsALargeFileWithoutReadingItIntoMemory(t *testing.T) {
 	o := newOperator(t)
 	o.start()

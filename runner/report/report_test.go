@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What a command reports is read line by line, and the first line that is wrong ends it
-// with its number, however the pieces are cut.
+// Reports are read line by line, however they are cut into pieces. The first wrong line ends the reading, and the error has
+// its number.
 func TestReader(t *testing.T) {
 	t.Parallel()
 	const good = `{"type":"progress","step":"apply","message":"m","done":1,"total":3}` + "\n"

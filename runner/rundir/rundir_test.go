@@ -103,8 +103,7 @@ func TestRemove_RefusesWhatIsNoRun(t *testing.T) {
 	}
 }
 
-// asNobody runs f on a thread whose file accesses are those of a user without
-// privileges, anyone who runs the tests.
+// asNobody runs f on a thread that accesses files as a user without privileges, even if root runs the tests.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -124,7 +123,7 @@ func asNobody(t *testing.T, f func()) {
 	<-done
 }
 
-// A playbook may close its directories; they go all the same.
+// A playbook may take away permissions from its directories; they are removed all the same.
 func TestRemove_OpensWhatWasClosed(t *testing.T) {
 	parent := t.TempDir()
 	must.Do(t, os.Chmod(parent, 0o777))

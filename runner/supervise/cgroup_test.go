@@ -57,7 +57,7 @@ func TestCgroup_HoldsTheCommandAndGoes(t *testing.T) {
 	})
 }
 
-// The groups that a command makes within its own go as well.
+// Control groups that a command makes below its own are removed too.
 func TestCgroup_RemovesWhatTheCommandMade(t *testing.T) {
 	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()
@@ -95,7 +95,7 @@ func TestCgroup_GoesWithAProcessThatIsEnding(t *testing.T) {
 	_ = group.remove()
 }
 
-// If an operator was killed together with its supervising processes, the next one removes their groups.
+// If an operator was killed together with its supervisors, the next operator removes their control groups.
 func TestCgroup_IsRemovedByTheNextOperator(t *testing.T) {
 	bothWays(t, func(t *testing.T, way string, s *Launcher) {
 		t.Helper()

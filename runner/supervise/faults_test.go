@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// until polls a condition; only a hanging test fails here.
+// until polls a condition. The time limit is there for tests that hang.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
@@ -59,7 +59,7 @@ breed & breed & breed & breed; wait %1 %2 %3; touch $DIR/ready; sleep 600`)
 	}
 }
 
-// A process that forks and ends at once is never where it was seen.
+// A process that forks and ends at once has another pid each time one looks for it.
 func TestSupervisor_CatchesWhatRunsAway(t *testing.T) {
 	bothWays(t, func(t *testing.T, _ string, s *Launcher) {
 		t.Helper()
@@ -82,14 +82,13 @@ func TestSupervisor_CatchesWhatRunsAway(t *testing.T) {
 	})
 }
 
-// The kernel takes a run before it takes the operator or the process that
-// looks after the run.
+// The kernel kills a run before it kills the operator or the run's supervisor, and gives the run less CPU.
 func TestSupervisor_RunsAreTheFirstToGoAndTheLastToCome(t *testing.T) {
 	t.Parallel()
 	niceness := must.Get(exec.Command("nice").Output())(t)
 	nice := must.Get(strconv.Atoi(strings.TrimSpace(string(niceness))))(t)
 	const show = `cat /proc/self/oom_score_adj; nice`
-	// It is given its priority a moment after it has started.
+	// The command gets its priority a moment after it has started.
 	c := recorded(t, fmt.Sprintf(`while [ $(nice) = %d ]; do sleep 0.01; done; `, nice)+
 		show+`; env -i setsid sh -c '`+show+`'; cat /proc/$PPID/oom_score_adj`)
 	must.Get(supervisor(t).Run(t.Context(), c))(t)
@@ -127,9 +126,9 @@ touch $DIR/ready; while ! [ -e $DIR/end ]; do sleep 0.01; done`)
 
 func TestReapOrphans_WaitsForStrangersOnly(t *testing.T) {
 	t.Parallel()
-	// What a helper leaves behind comes here, and dies unnoticed.
+	// What a helper leaves behind becomes a child of this process, and has to be reaped.
 	must.Do(t, exec.Command("/bin/sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done").Run())
-	// Those that someone waits for are left to them.
+	// A child for which a goroutine waits is left to that goroutine.
 	var wg sync.WaitGroup
 	for code := range 20 {
 		wg.Go(func() {
@@ -143,7 +142,7 @@ func TestReapOrphans_WaitsForStrangersOnly(t *testing.T) {
 	until(t, "no zombies", func() bool { return zombies(t, os.Getpid()) == 0 })
 }
 
-// The pid of a supervising process that has died is free when its tree is killed.
+// When the tree of a dead supervisor is killed, another process may have the supervisor's pid.
 func TestSupervisor_SparesWhoeverGotThePIDOfADeadProcess(t *testing.T) {
 	c, s := recorded(t, `touch $DIR/ready; exec sleep 600`), supervisor(t)
 	p := must.Get(s.start())(t)
@@ -164,8 +163,8 @@ func TestSupervisor_SparesWhoeverGotThePIDOfADeadProcess(t *testing.T) {
 	}
 }
 
-// withPID starts a process that has a pid. It takes the right to set the next
-// one, and that no one else is quicker.
+// withPID starts a process that gets this pid. The test is skipped if it may not choose the next pid, or if other processes
+// always get it first.
 func withPID(t *testing.T, pid int) int {
 	t.Helper()
 	const tries = 200
@@ -189,7 +188,7 @@ func withPID(t *testing.T, pid int) int {
 	return 0
 }
 
-// percentiles sorts durations and names the usual ones.
+// percentiles sorts durations, and returns the median, the 99th percentile and the maximum.
 func percentiles(d []time.Duration) (p50, p99, most time.Duration) {
 	slices.Sort(d)
 	return d[len(d)/2], d[(len(d)*99+99)/100-1], d[len(d)-1]

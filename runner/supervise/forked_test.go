@@ -16,11 +16,11 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// forkServer answers one request as a script says: fork servers themselves are
-// tested in runner/warm. head is the process that it says leads the command.
+// forkServer stands for a fork server: it reads one request, and answer answers it. Real fork servers are tested in
+// runner/warm. head is the process that the server names as the head of the command.
 func forkServer(t *testing.T, answer func(conn *net.UnixConn, head *exec.Cmd)) (socket string, head *exec.Cmd) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "f") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "f") // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,20 +58,20 @@ func forkServer(t *testing.T, answer func(conn *net.UnixConn, head *exec.Cmd)) (
 	return listener.Addr().String(), head
 }
 
-// ready says that the head waits for the word to start.
+// ready tells the client that the head waits for the word to start.
 func ready(conn *net.UnixConn, head *exec.Cmd) {
 	fmt.Fprintf(conn, "{\"pid\": %d}\n", head.Process.Pid)
 }
 
-// word is what the client says next; empty if nothing.
+// word returns what the client says next; empty if it says nothing.
 func word(conn *net.UnixConn) string {
 	var text [1]byte
 	n, _ := conn.Read(text[:]) // nothing is an answer too
 	return string(text[:n])
 }
 
-// A command that a fork server does not start can be started in another way: it
-// has not run, and never will. One that has been told to start has run.
+// If a fork server does not start a command, the command has not run and never will, so it can be started in another way.
+// Once the head was told to start, the command counts as run.
 func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	const notStarted, killed = "not started", "killed"
@@ -144,7 +144,7 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 	}
 }
 
-// However long the answer is, the code is heard, and who is left.
+// However long the answer is, the exit code and the survivors are read from it.
 func TestForked_HearsALongAnswer(t *testing.T) {
 	t.Parallel()
 	survivors := strings.Repeat("4194304, ", 5000) + "4194305"
@@ -166,8 +166,8 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 	}
 }
 
-// A command that may not be started any more when the server answers is not, and
-// no one is to start it in another way.
+// If a server answers when it is too late to start the command, the command is not started, and must not be started in
+// another way.
 func TestForked_IsNotStartedWhenItIsTooLate(t *testing.T) {
 	t.Parallel()
 	c := command(t, "echo it was not forked")
@@ -191,7 +191,7 @@ func started(t *testing.T, conn *net.UnixConn) {
 	}
 }
 
-// end ends a head, and waits for it as its parent does.
+// end kills a head, and waits for it as its parent.
 func end(head *exec.Cmd) {
 	_ = head.Process.Kill()
 	_ = head.Wait()

@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A fork bomb stands still while the container is frozen; outside of a container, which TestSuite_AsProcessOne makes one, nothing
-// does. It is not parallel: other tests would stand still too.
+// Freeze stops every other process of the container, such as a fork bomb. Outside a container it stops nothing;
+// TestSuite_AsProcessOne runs this test as in a container. The test is not parallel: it would stop other tests too.
 func TestFreeze_StopsTheContainer(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	must.Do(t, cmd.Start())
@@ -41,8 +41,8 @@ func TestFreeze_StopsTheContainer(t *testing.T) {
 	eventually(false)
 }
 
-// A process that is on its way to its execve holds a thread that a garbage collection waits for: were it stopped there, the
-// collection, and with it the end of the freeze, would never come.
+// A process that has not reached its execve yet holds a thread for which a garbage collection waits. If Freeze stopped it
+// there, the garbage collection would never end, and neither would the freeze.
 func TestFreeze_StopsNoProcessThatIsBeingStarted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var starting sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A process counts for the command that it descends from, whatever it says itself.
+// A process counts for the command from which it descends, whatever its own environment says.
 func TestLoads_AreThoseOfTheAncestors(t *testing.T) {
 	t.Parallel()
 	const name = "ROLEWRIGHT_LOAD_TEST"
@@ -36,7 +36,7 @@ func TestLoads_AreThoseOfTheAncestors(t *testing.T) {
 	}
 }
 
-// What comes to the supervising process counts for its command, whatever it says itself.
+// An orphan that comes to a supervisor counts for the supervisor's command, whatever its own environment says.
 func TestLoads_OfOrphans(t *testing.T) {
 	t.Parallel()
 	const name = "ROLEWRIGHT_ORPHAN_TEST"

@@ -19,8 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// suite are the arguments of the test binary for the tests that hold for
-// every process of every user. Left out are those in which another user changes nothing.
+// suite returns the arguments with which the test binary runs the tests that apply to every user and to process 1. Tests
+// for which the user makes no difference are left out.
 func suite() []string {
 	return []string{
 		"-test.v", "-test.timeout=30m", "-test.parallel=4",
@@ -29,7 +29,7 @@ func suite() []string {
 	}
 }
 
-// runSuite runs the suite, in a process that becomes another user first.
+// runSuite runs the suite in a process that is another user or process 1.
 func runSuite(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,8 +53,7 @@ func runSuite(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// In a container without an init process, the operator is process 1: everybody's
-// orphans come to it, and it has no parent.
+// In a container without an init process, the operator is process 1: all orphans come to it, and it has no parent.
 func TestSuite_AsProcessOne(t *testing.T) {
 	parts.Root(t)
 	parts.Time(t)
@@ -64,8 +63,7 @@ func TestSuite_AsProcessOne(t *testing.T) {
 	runSuite(t, cmd)
 }
 
-// becomeInit gives a process that is process 1 already the /proc that shows it,
-// and runs the suite.
+// becomeInit is called in a process that is already process 1. It mounts the /proc that shows that, and runs the suite.
 func becomeInit() int {
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	if err == nil {
@@ -75,8 +73,8 @@ func becomeInit() int {
 		err = fmt.Errorf("this is process %d", pid)
 	}
 	if err == nil {
-		// A container has a share of the CPU of its own. Here other tests have the same one, and commands that are nicer
-		// by ten would get next to nothing of it.
+		// A container has its own share of the CPU. Here other tests use the same share, and commands with a nice value
+		// that is ten higher would get almost nothing of it.
 		err = unix.Setpriority(unix.PRIO_PROCESS, 0, lessUrgentOutside-lessUrgentInside)
 	}
 	return runAs("/proc/self/exe", err)
@@ -90,13 +88,13 @@ func runAs(executable string, err error) int {
 	return 1
 }
 
-// OpenShift gives every namespace a user of its own, that no file knows.
+// OpenShift gives each namespace its own user ID, which is not in /etc/passwd.
 func TestSuite_AsAnArbitraryUser(t *testing.T) {
 	parts.Root(t)
 	parts.Time(t)
 	t.Parallel()
 	const uid = 1000660000
-	dir, err := os.MkdirTemp("", "arbitrary-user-") // a directory of the test is closed to others
+	dir, err := os.MkdirTemp("", "arbitrary-user-") // t.TempDir() is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +113,7 @@ func TestSuite_AsAnArbitraryUser(t *testing.T) {
 	runSuite(t, cmd)
 }
 
-// delegate makes a control group of a user's own, where that is possible.
+// delegate makes a control group that belongs to a user, and returns its open directory; nil if that is not possible.
 func delegate(t *testing.T, uid int) *os.File {
 	t.Helper()
 	parent, err := delegated()
@@ -150,7 +148,7 @@ func copyTestBinary(path string) error {
 	return errors.Join(err, to.Close(), os.Chmod(path, 0o755))
 }
 
-// becomeUser gives up what a restricted container does not have, and runs the suite.
+// becomeUser gives up the privileges that a restricted container does not have, and runs the suite.
 func becomeUser() int {
 	runtime.LockOSThread()
 	unix.Umask(0)

@@ -20,10 +20,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The test binary plays the programs that a test needs beside itself, such as an operator that can be killed.
+// With one of these arguments, the test binary is a program that a test needs, such as an operator that can be killed.
 const (
 	asOperator = "operate"
-	// asUser and asInit do the package's tests as another user.
+	// asUser and asInit run the package's tests as another user and as process 1.
 	asUser = "user"
 	asInit = "init"
 )
@@ -53,15 +53,15 @@ func command(t *testing.T, script string) Command {
 	}
 }
 
-// alive lists the processes that have a cookie's value in their environment or
-// their command line, and are not dead. It shares nothing with what it checks.
+// alive lists the processes that have a cookie's value in their environment or their command line, and are not dead. It
+// shares no code with what it checks.
 func alive(t *testing.T, cookie string) []string {
 	t.Helper()
 	dirs := must.Get(filepath.Glob("/proc/[0-9]*"))(t)
 	_, value, _ := strings.Cut(cookie, "=")
 	var found []string
 	for _, dir := range dirs {
-		env, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may be another's
+		env, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may be another user's
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if bytes.Contains(env, []byte(value)) || bytes.Contains(cmdline, []byte(value)) {
 			found = append(found, dir+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
@@ -70,7 +70,7 @@ func alive(t *testing.T, cookie string) []string {
 	return found
 }
 
-// waitFor waits until a file exists; only a hanging test fails here.
+// waitFor waits until a file exists. The time limit is there for tests that hang.
 func waitFor(t *testing.T, file string) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -83,7 +83,7 @@ func waitFor(t *testing.T, file string) {
 	}
 }
 
-// What descendants have taken counts, once they have been waited for.
+// The CPU time of descendants counts, once their parents have waited for them.
 func TestRun_MeasuresCPU(t *testing.T) {
 	got, err := Run(t.Context(), command(t, `sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'`))
 	if err != nil || got.CPU < 20*time.Millisecond {
@@ -92,7 +92,7 @@ func TestRun_MeasuresCPU(t *testing.T) {
 }
 
 func TestRun_MeasuresMemory(t *testing.T) {
-	// What has been written is cut off after each look, and the second look weighs.
+	// The output is cut after each check of the supervisor, and the second check measures memory.
 	got, err := Run(t.Context(), command(t, `for look in 1 2; do
 	head -c 2000000 /dev/zero
 	while [ $(stat -L -c %s /proc/$$/fd/1) -gt 1048576 ]; do sleep 0.05; done
@@ -204,8 +204,8 @@ func TestRun_NotStarted(t *testing.T) {
 }
 
 func TestRun_OutputStaysShort(t *testing.T) {
-	// The output grows past the limit and stays there until it was cut; a
-	// supervisor that does not cut makes the script, and the test, wait for ever.
+	// The output grows past the limit, and the script waits until it was cut. If the supervisor does not cut it, the
+	// script and the test wait for ever.
 	c := command(t, `head -c 2000000 /dev/zero; while [ "$(stat -c %s "$OUT")" -gt 1500000 ]; do sleep 0.02; done; echo end`)
 	c.Env = append(c.Env, "OUT="+c.Output)
 	must.Get(Run(t.Context(), c))(t)
@@ -214,8 +214,7 @@ func TestRun_OutputStaysShort(t *testing.T) {
 }
 
 func TestRun_ReapsOrphansItInherits(t *testing.T) {
-	// As it does here; see TestMain. Orphans of earlier tests may wait to be
-	// found still.
+	// This process inherits orphans; see TestMain. Orphans of earlier tests may not have been reaped yet.
 	mine := func() map[identity]process {
 		all := must.Get(processes(0))(t)
 		found := map[identity]process{}
@@ -238,8 +237,8 @@ func TestRun_ReapsOrphansItInherits(t *testing.T) {
 
 func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
 	dir := t.TempDir()
-	// The daemon's parent is gone and its environment empty when the tree is
-	// killed: only the sample knows that it belongs to it.
+	// When the tree is killed, the daemon's parent is gone and its environment is empty: only the sample shows that the
+	// daemon belongs to the tree.
 	cmd := exec.Command("/bin/sh", "-c", `env -i setsid sleep 600 & : >`+dir+`/ready; exec sleep 600`)
 	must.Do(t, cmd.Start())
 	tr := newTree(cmd.Process.Pid, "ROLEWRIGHT_TEST=nobody")
@@ -261,7 +260,7 @@ func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
 	}
 }
 
-// The kernel does not end a process that waits for a disk; a signal without effect stands for that.
+// SIGKILL does not end a process that waits for a disk. A signal without effect stands for that here.
 func TestTree_GivesUpWhatNoSignalEnds(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	must.Do(t, cmd.Start())
@@ -276,7 +275,7 @@ func TestTree_GivesUpWhatNoSignalEnds(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// Where processes cannot be listed, no one knows whether there are survivors.
+// If processes cannot be listed, it is not known whether there are survivors.
 func TestTree_SaysThatItSeesNothing(t *testing.T) {
 	tr := newOrphans("ROLEWRIGHT_TEST=unseen")
 	tr.processes = func(uint64) ([]process, error) { return nil, syscall.EMFILE }
@@ -341,7 +340,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is what supervision costs around a command that does nothing.
+// BenchmarkRun measures what it costs to supervise a command that does nothing.
 func BenchmarkRun(b *testing.B) {
 	dir := b.TempDir()
 	for i := 0; b.Loop(); i++ {

@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// supervisor runs commands under a supervising process, which is this binary.
+// supervisor returns a Launcher whose supervisors are processes of this binary.
 func supervisor(t testing.TB) *Launcher {
 	t.Helper()
 	s := NewLauncher()
@@ -29,7 +29,7 @@ func supervisor(t testing.TB) *Launcher {
 	return s
 }
 
-// recorded is command with a place for the record.
+// recorded is command, with a file for the record and the ID of a run.
 func recorded(t *testing.T, script string) Command {
 	t.Helper()
 	c := command(t, script)
@@ -38,8 +38,8 @@ func recorded(t *testing.T, script string) Command {
 	return c
 }
 
-// operate is an operator that runs the one command of its standard input, in
-// the way that the second argument names.
+// operate is the program of an operator that runs one command, which it reads from its standard input. The second argument
+// is the way that it uses.
 func operate() int {
 	var c Command
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
@@ -56,15 +56,13 @@ func operate() int {
 	return 0
 }
 
-// The ways to find out who belongs to a tree: the control group knows, or all
-// of /proc is looked through.
+// The ways to find the processes of a tree: search all of /proc, or ask the control group.
 const (
 	sweeping = "sweep"
 	grouping = "cgroup"
 )
 
-// bothWays does a test with control groups and without. Where there are none to
-// be had, it says so.
+// bothWays runs a test with control groups and without. If it can make no control groups, it skips that half.
 func bothWays(t *testing.T, test func(t *testing.T, way string, s *Launcher)) {
 	t.Helper()
 	t.Run(sweeping, func(t *testing.T) {
@@ -82,8 +80,7 @@ func bothWays(t *testing.T, test func(t *testing.T, way string, s *Launcher)) {
 	})
 }
 
-// operator starts an operator that runs c and waits until the command has made
-// its file ready.
+// operator starts an operator that runs c, and waits until the command has made its file "ready".
 func operator(t *testing.T, way string, c Command) *os.Process {
 	t.Helper()
 	order := must.Get(json.Marshal(c))(t)
@@ -103,7 +100,7 @@ func operator(t *testing.T, way string, c Command) *os.Process {
 	return cmd.Process
 }
 
-// dirOf is the directory of command's script.
+// dirOf returns the directory of a command's script, $DIR.
 func dirOf(c Command) string {
 	_, dir, _ := strings.Cut(c.Env[len(c.Env)-1], "=")
 	return dir
@@ -123,9 +120,8 @@ func awaitNobody(t *testing.T, cookie string) {
 	}
 }
 
-// familyOfAll has everything that is hard to find: children that are deaf,
-// daemons, and those that have cleared their environment and have lost their
-// parents as well. These tell alive who they are on their command line.
+// familyOfAll is a script that starts processes that are hard to find or to end: children that ignore signals, daemons, and
+// processes that have cleared their environment and lost their parents. alive finds the last ones by their command line.
 const familyOfAll = `trap "" HUP; setsid nohup sleep 600 & ` +
 	`env -i setsid sh -c 'trap "" TERM; while :; do sleep 1; done' "$ROLEWRIGHT_TEST" & ` +
 	`(env -i setsid sh -c 'trap "" TERM HUP INT; : > $1/detached; while :; do sleep 1; done' "$ROLEWRIGHT_TEST" $DIR &); ` +
@@ -152,7 +148,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 				if err != nil || read != got || got.Started.IsZero() || got.Started.After(got.Finished) {
 					t.Errorf("record = %+v, %v; want %+v", read, err, got)
 				}
-				got.Memory, got.CPU, got.Started, got.Finished = 0, 0, time.Time{}, time.Time{} // some live to see it measured
+				got.Memory, got.CPU, got.Started, got.Finished = 0, 0, time.Time{}, time.Time{} // some live long enough to be measured
 				must.Be(t, "exit", tt.want, got)
 				if left := alive(t, c.Cookie); len(left) > 0 {
 					t.Errorf("survivors: %q", left)
@@ -189,7 +185,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 		reason Reason
 	}{
 		"killed": {unix.SIGKILL, ReasonOrphan},
-		// Frozen, it cannot even be told; the silence says it.
+		// The connection to a frozen operator does not end; only its silence shows that something is wrong.
 		"frozen": {unix.SIGSTOP, ReasonSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +210,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 	}
 }
 
-// The signs of life that came while the supervising process was stopped, by an overloaded machine for one, count.
+// Signs of life also count if they came while the supervisor was stopped, for example by an overloaded machine.
 func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 	parts.Time(t)
 	t.Parallel()
@@ -228,7 +224,7 @@ func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
 	})
 }
 
-// What does nothing by itself needs no sign of life: only the end of the operator ends it.
+// A service does nothing by itself, so it needs no signs of life: only the end of the operator ends it.
 func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 	parts.Time(t)
 	t.Parallel()
@@ -240,7 +236,7 @@ func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 		family := alive(t, c.Cookie)
 		must.Do(t, p.Signal(unix.SIGSTOP))
 		time.Sleep(silence / 5)
-		// A shell that is about to become the sleep of its loop has the cookie for a moment.
+		// The child of a shell has the cookie for a moment, until it becomes the sleep of the shell's loop.
 		now := alive(t, c.Cookie)
 		family = slices.DeleteFunc(family, func(process string) bool { return !slices.Contains(now, process) })
 		if len(family) < 4 {
@@ -259,8 +255,7 @@ func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 	})
 }
 
-// A grace that is longer than an operator may be thought dead is not for a command whose
-// operator is gone.
+// A command whose operator is gone gets no long grace.
 func TestSupervisor_ALongGraceEndsWithTheOperator(t *testing.T) {
 	bothWays(t, func(t *testing.T, way string, _ *Launcher) {
 		t.Helper()
@@ -272,8 +267,7 @@ func TestSupervisor_ALongGraceEndsWithTheOperator(t *testing.T) {
 	})
 }
 
-// supervisingPID finds the supervising process of a command: the parent of its
-// shell.
+// supervisingPID returns the pid of a command's supervisor: the parent of the command's shell.
 func supervisingPID(t *testing.T, c Command) int {
 	t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join(dirOf(c), "pid")))(t)
@@ -309,8 +303,8 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	})
 }
 
-// What a command writes in the place of the record, before it kills its supervising process, is not believed, whether there
-// is something left of it to kill or not.
+// If a command forges its record and then kills its supervisor, the record is not believed, whether or not processes of the
+// command are left.
 func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
 	const success, daemon = `{"Exit":{"Code":0}}`, `setsid sleep 600 & `
 	for name, tt := range map[string]struct{ begin, forged, end string }{
@@ -376,7 +370,7 @@ func TestSupervisor_GivesItsProcessNothingButTheRaceDetectorsOptions(t *testing.
 	}
 }
 
-// Without its parent, or with an order that is none, it starts nothing.
+// A supervisor starts nothing if its parent has gone or if the order is not valid.
 func TestMain_StartsNothingForStrangers(t *testing.T) {
 	t.Parallel()
 	c := recorded(t, "touch $DIR/ready")
@@ -393,7 +387,7 @@ func TestMain_StartsNothingForStrangers(t *testing.T) {
 	}
 }
 
-// BenchmarkSupervisor is what the supervising process costs beside BenchmarkRun.
+// BenchmarkSupervisor measures what the supervisor costs in addition to BenchmarkRun.
 func BenchmarkSupervisor(b *testing.B) {
 	dir, s := b.TempDir(), supervisor(b)
 	for i := 0; b.Loop(); i++ {
@@ -404,8 +398,8 @@ func BenchmarkSupervisor(b *testing.B) {
 	}
 }
 
-// The order may have lain about while a process was frozen: what it asks for is
-// not started then, and leaves no trace of a start.
+// A supervisor may read its order too late, because a process was frozen. Then the command is not started, and nothing
+// looks as if it was.
 func TestSupervisor_StartsNothingTooLate(t *testing.T) {
 	s := supervisor(t)
 	for name, tt := range map[string]struct {

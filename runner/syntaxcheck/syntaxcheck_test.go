@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// TestParse reads captured output of both lines of ansible-core.
+// TestParse reads captured output of two lines of ansible-core.
 func TestParse(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -127,7 +127,7 @@ func TestCheck_AsksAnsible(t *testing.T) {
 		// file and line are where the mistake is; file is empty if there is none.
 		file    string
 		line    int
-		message string // a part of it, which begins with a capital from 2.22 on
+		message string // part of the message, which begins with a capital from 2.22 on
 	}{
 		{"good playbook", runner.Content{Playbook: dir + "/good.yml"}, "", 0, ""},
 		{"good role", runner.Content{Role: dir + "/roles/good role"}, "", 0, ""},

@@ -10,9 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The end of a connection to the server says that the run has ended. A run that
-// is forked while another is in progress must not hold that one's: it would end
-// with the other.
+// The end of its connection to the server says that a run has ended. A run that is forked while another is in progress must
+// not hold the other's connection: the other run would not end before it.
 func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -54,7 +53,7 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 	}
 }
 
-// sockets counts those of a process.
+// sockets returns how many sockets a process has open.
 func sockets(t *testing.T, pid int) int {
 	t.Helper()
 	descriptors := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)))(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The templates of the content are compiled when the server starts, whatever they are in; one that has changed since, and
-// one with a filter of the project, are what they are then.
+// The server compiles the templates of the content when it starts, wherever they are. Templates that have changed since
+// then, and templates with a filter of the project, still have the right result.
 func TestServer_CompilesTheTemplatesOfTheContent(t *testing.T) {
 	t.Parallel()
 	o, content := options(t), t.TempDir()
@@ -55,9 +55,9 @@ class FilterModule:
     when: word != 'of-a-condition'
 `)
 	write(t, filepath.Join(content, ".hidden.yml"), "a: '{{ word }} of-a-secret'\n")
-	// What is not Ansible's own is imported by runs only.
+	// Only runs import what is not part of Ansible itself.
 	collections, imported := t.TempDir(), filepath.Join(t.TempDir(), "imported")
-	// Ansible leads from some names without dots to this collection.
+	// Ansible redirects some names without dots to this collection.
 	filters := filepath.Join(collections, "ansible_collections", "community", "general", "plugins", "filter")
 	must.Do(t, os.MkdirAll(filters, 0o700))
 	write(t, filepath.Join(filters, "json_query.py"), fmt.Sprintf(

@@ -26,7 +26,7 @@ import (
 	"github.com/rolewright/rolewright/test/procs"
 )
 
-// However a run is cut short, nothing of it is left when it returns.
+// However a run is cut short, nothing of it is left when Run returns.
 func TestRun_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	r, _ := start(t, options(t))
@@ -98,8 +98,7 @@ func killRunner(t *testing.T, req runner.Request) {
 	}
 }
 
-// killSupervisor kills the supervising process of a run: that with its output
-// file and no arguments of its own.
+// killSupervisor kills the supervisor of a run: the process with the argument of supervisors that has the run's log open.
 func killSupervisor(t *testing.T, req runner.Request) {
 	t.Helper()
 	log := filepath.Join(req.Dir, "runner.log")
@@ -117,7 +116,7 @@ func killSupervisor(t *testing.T, req runner.Request) {
 	t.Error("no supervising process")
 }
 
-// gated is a run that waits until it may go on.
+// gated is a request for a run that waits until it may go on.
 type gated struct {
 	runner.Request
 	dir string
@@ -135,7 +134,7 @@ func newGated(t *testing.T) gated {
 `, dir)), dir}
 }
 
-// started is how often the run has been started.
+// started returns how often the run has been started.
 func (g gated) started() int {
 	text, _ := os.ReadFile(g.dir + "/ready")
 	return bytes.Count(text, []byte("\n"))
@@ -148,12 +147,12 @@ func (g gated) goOn(t *testing.T) {
 	}
 }
 
-// A server that dies or freezes takes no run with it that has begun.
+// A run that has begun outlives its server, whether that dies or freezes.
 func TestRun_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		signal syscall.Signal
-		head   bool // is killed afterwards
+		head   bool // the run head is killed afterwards
 	}{
 		"killed":                             {signal: syscall.SIGKILL},
 		"frozen":                             {signal: syscall.SIGSTOP},
@@ -181,7 +180,7 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 			if left := processes(t, g.dir); len(left) > 0 || g.started() != 1 {
 				t.Errorf("started %d times, left: %v", g.started(), left)
 			}
-			// The next is made one way or the other, and then there is a server.
+			// The next run is forked or plain, and then there is a server.
 			next := runnerOf(o, pool, impatient)
 			defer next.Close()
 			run(t, next, simple)
@@ -190,8 +189,8 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 	}
 }
 
-// The keeper of a server, and its supervising process, take its runs with them. They
-// are cut, which is known not to be their own doing, and there is another server.
+// If the keeper of a server or the keeper's supervisor is killed, the server's runs end. The error says that they were cut
+// and are not to blame, and another server starts.
 func TestRun_IsCutWithTheKeeper(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]func(t *testing.T, keeper map[int]string){
@@ -237,13 +236,13 @@ func TestRun_IsCutWithTheKeeper(t *testing.T) {
 					t.Errorf("left of the server: %s", line)
 				}
 			}
-			run(t, r, simple) // one way or the other
+			run(t, r, simple) // forked or plain
 			eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
 		})
 	}
 }
 
-// A server that does not answer costs a run nothing but time, and is replaced.
+// If a server does not answer, its run becomes a plain run, which costs only time, and the server is replaced.
 func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -252,7 +251,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	frozen := servers(t, o.Dir)
 	g := newGated(t)
 	g.goOn(t)
-	// The lease is renewed meanwhile: the start is in time by what it says then.
+	// The Lease is renewed meanwhile: Until is called again before the plain run, and allows it.
 	const lease = 8 * time.Second
 	g.Until = func() time.Time { return time.Now().Add(lease) }
 	plain := runnerOf(o, pool, lease+impatient)
@@ -276,9 +275,8 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	}
 }
 
-// On a machine on which forks come late there are fewer runs at a time, and hardly
-// one that starts a new Python. The server gets no CPU until a fork has come late: a server
-// that is stopped again later could be given up, by which runs there would be depends on the machine.
+// If forks come late, there are fewer concurrent runs, and few runs start a new Python. The server gets no CPU until a fork
+// has come late. It is not stopped again: whether it would then be given up depends on the speed of the machine.
 func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Parallel()
 	const runs = 40
@@ -322,8 +320,7 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Logf("%d of %d runs started a new Python; limits %v", cold.Load(), runs, limits)
 }
 
-// A server that answers too late finds that no client waits for it: the run is made
-// plainly, and once.
+// If a server answers too late, no client waits for it any more: the run is made once, as a plain run.
 func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -335,8 +332,8 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	g := newGated(t)
 	go func() {
 		eventually(t, "the plain run", func() bool { return g.started() > 0 })
-		for pid := range frozen { // its successor may be there by now
-			_ = syscall.Kill(pid, syscall.SIGCONT) // ended already is as good
+		for pid := range frozen { // not those of its successor, which may exist by now
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended already
 		}
 		eventually(t, "the server's end", func() bool {
 			return !slices.ContainsFunc(slices.Collect(maps.Keys(processes(t, "rolewright-fork-server "+o.Dir))), func(pid int) bool { return frozen[pid] != "" })
@@ -352,7 +349,7 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	}
 }
 
-// Whenever the server dies, a run is made once: by it, or plainly.
+// Whenever the server dies, a run is made once, forked or plain.
 func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -373,7 +370,7 @@ func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
 	}
 }
 
-// What a killed operator leaves ends by itself; the next pool removes its directory.
+// The processes of a killed operator end by themselves; the next pool removes its directory.
 func TestOperator_KilledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	m := mark(t)

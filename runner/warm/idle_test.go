@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// A server comes with the first run, which waits for it, goes when there is no run for a
-// while, and comes with the next. That it goes is not a failure.
+// A server starts with the first run, which waits for it. It ends when there has been no run for a while, and another one
+// starts with the next run. That it ends is not a failure.
 func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -22,7 +22,7 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 		defer mu.Unlock()
 		said = append(said, err)
 	}
-	o.Idle = 3 * time.Second // a run that waits for the server takes it sooner
+	o.Idle = 3 * time.Second // a run that waits for the server takes it before that
 	pool := warm.New(o)
 	defer pool.Close()
 	r := runnerOf(o, pool, patient)
@@ -30,12 +30,12 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 	if left := entries(t, o.Dir); len(left) > 0 {
 		t.Errorf("before the first run: %v", left)
 	}
-	for i := range 3 { // more than one failure in a row would keep the next server away for a minute
+	for i := range 3 { // after more than one failure in a row, the next server would only start a minute later
 		g := newGated(t)
 		go func() {
 			eventually(t, "the run", func() bool { return g.started() > 0 })
 			if i == 0 {
-				time.Sleep(2 * o.Idle) // during a run it stays
+				time.Sleep(2 * o.Idle) // the server stays during a run
 			}
 			g.goOn(t)
 		}()
@@ -56,7 +56,7 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 	}
 }
 
-// Runs that come just when the server goes take place, and that it goes is not a failure of it.
+// Runs that begin just when the server ends are made all the same, and the end is not a failure of the server.
 func TestRun_TakesPlaceWhenTheServerGoes(t *testing.T) {
 	t.Parallel()
 	o := options(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// immortalise imports, marks, and prints what has come of it: the version's
-// minor number, how many objects were marked where that is turned off, and where it is not, whether use is still counted, how
-// many page faults a forked process has that uses all modules, before and after,
-// and whether what was in progress goes on.
+// immortalise is a Python program that imports modules, marks objects as immortal, and prints: Python's minor version, how
+// many objects were marked with marking turned off and on, by how much ten references raise the reference count of a
+// module, how many page faults a forked process that uses all modules has before and after, and whether a generator and the
+// garbage collection go on as before.
 const immortalise = `
 import gc, importlib, os, resource, sys, weakref
 sys.path.insert(0, sys.argv[1])
@@ -67,8 +67,8 @@ for n in range(100_000):
 print("fine")
 `
 
-// Objects that are not counted are not written to: see immortal.py. Python 3.11
-// and those before have none, and are left as they are.
+// References to immortal objects are not counted, so that using such an object does not write to it: see immortal.py.
+// Python 3.11 and older have no immortal objects, and are left as they are.
 func TestImmortal(t *testing.T) {
 	t.Parallel()
 	directory := must.Get(filepath.Abs("python"))(t)
@@ -99,7 +99,7 @@ func TestImmortal(t *testing.T) {
 	}
 }
 
-// interpreter is the Python of ansible-runner: that of its first line.
+// interpreter returns the Python that the first line of ansible-runner names.
 func interpreter(t *testing.T) string {
 	t.Helper()
 	path := must.Get(exec.LookPath("ansible-runner"))(t)

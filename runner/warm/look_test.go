@@ -14,14 +14,14 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// looked is a pool with a server of which one run is in progress and one file is
-// looked at by a function; stopped is how often the server was told to end.
+// looked returns a pool with a server. The server has one run in progress, which has the lease, and one file, whose version
+// identity returns. stopped counts how often the server was told to end.
 func looked(identity func(string) version) (p *Pool, lease *Lease, stopped *atomic.Int32) {
 	stopped = &atomic.Int32{}
 	s := &server{files: map[string]version{"ansible.cfg": {}}, inFlight: 1, stop: func() { stopped.Add(1) }}
 	p = New(Options{})
 	p.identity, p.current = identity, s
-	p.again = time.Now().Add(time.Hour) // none is started
+	p.again = time.Now().Add(time.Hour) // no other server is started
 	return p, &Lease{pool: p, server: s}, stopped
 }
 
@@ -33,7 +33,7 @@ func (p *Pool) LooksAt(name string) bool {
 	return ok
 }
 
-// So do installers whose results are to be the same each time.
+// Installers that make reproducible results replace files like that.
 func TestIdentity_OfAFileThatIsReplacedByOneOfItsSizeAndTime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "requests.py")
@@ -47,8 +47,7 @@ func TestIdentity_OfAFileThatIsReplacedByOneOfItsSizeAndTime(t *testing.T) {
 	}
 }
 
-// Where a file system does not answer, a run waits for as long as it may: others end,
-// and so does the pool.
+// If a file system does not answer, a run waits until its context ends. Meanwhile other runs can end, and so can the pool.
 func TestPool_IsNotHeldUpByAFileSystemThatHangs(t *testing.T) {
 	t.Parallel()
 	looks, answers := make(chan struct{}), make(chan struct{})
@@ -60,7 +59,7 @@ func TestPool_IsNotHeldUpByAFileSystemThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the run is not wanted any more")
 	var acquired sync.WaitGroup
-	for range 2 { // one look is enough
+	for range 2 { // they share one look
 		acquired.Go(func() {
 			if lease, err := p.Await(ctx); lease != nil || !errors.Is(err, gone) || !errors.Is(err, ErrNotReady) {
 				t.Errorf("lease %+v, error %v", lease, err)
@@ -79,7 +78,7 @@ func TestPool_IsNotHeldUpByAFileSystemThatHangs(t *testing.T) {
 	p.looks.Wait()
 }
 
-// A pool that is closed ends those who wait for a look.
+// When a pool is closed, runs stop waiting for a look.
 func TestPool_CloseEndsTheWaitForALook(t *testing.T) {
 	t.Parallel()
 	looks, answers := make(chan struct{}), make(chan struct{})
@@ -101,8 +100,7 @@ func TestPool_CloseEndsTheWaitForALook(t *testing.T) {
 	p.looks.Wait()
 }
 
-// No run is content with a look that began long before it: what has changed since
-// may be behind it.
+// A run needs another look if the last one began long before it: a file may have changed after it was looked at.
 func TestPool_ALookThatBeganLongBeforeTheRunIsNotEnough(t *testing.T) {
 	t.Parallel()
 	var changed atomic.Bool

@@ -12,8 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What runs have taken is given back: of none a process is left, and the server
-// does not grow with them.
+// Runs give their memory back: no process of them is left, and the server does not grow with each run.
 func TestRun_GivesItsMemoryBack(t *testing.T) {
 	t.Parallel()
 	const early, late, most = 5, 30, 1 << 10 // KiB: a leak of a page per run would be 100
@@ -54,7 +53,7 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-// anonymous is the memory of a process that is of no file, in KiB (proc_pid_smaps(5)).
+// anonymous returns the anonymous memory of a process, in KiB (proc_pid_smaps(5)).
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
 	process := must.Get(procfs.NewProc(pid))(t)

@@ -32,7 +32,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(t)
-			o.MaxRuns = math.MaxInt // it is asked for some while it waits
+			o.MaxRuns = math.MaxInt // each Acquire below counts as a run
 			if tt.change != nil {
 				tt.change(&o)
 			}
@@ -77,7 +77,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 	}
 }
 
-// Whatever changes what a server has in memory, it is in the files that are looked at.
+// All files that decide what a server has in memory are checked for changes.
 func TestPool_LooksAtAllOnWhichAServerDepends(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -111,11 +111,11 @@ func TestPool_LooksAtAllOnWhichAServerDepends(t *testing.T) {
 	}
 }
 
-// A server that may have imported what a file no longer has is not used.
+// A server is not used if a file has changed after the server may have imported it.
 func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		times int // the file changes
+		times int // how often the file changes
 		want  string
 	}{
 		"once":       {times: 1},
@@ -128,7 +128,7 @@ func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 			write(t, count, "")
 			library := filepath.Join(packages(o), "requests.py")
 			write(t, library, fmt.Sprintf("import os\nopen(%[1]q, 'a').write('.')\nif os.path.getsize(%[1]q) <= %[2]d: os.utime(__file__)\n", count, tt.times))
-			// What is compiled at the first start changes a directory.
+			// Files that Python compiles at the first start would change a directory.
 			o.Environ = append(o.Environ, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
 			pool := warm.New(o)
 			defer pool.Close()
@@ -145,10 +145,10 @@ func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// wrapped is the interpreter that wrapInterpreter makes.
+// wrapped returns the path of the interpreter that wrapInterpreter makes.
 func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "python3") }
 
-// wrapInterpreter gives the scripts another interpreter, which starts that of the others.
+// wrapInterpreter replaces the scripts by copies with another interpreter, which starts the original one.
 func wrapInterpreter(t *testing.T, o *warm.Options) {
 	t.Helper()
 	for _, script := range []*string{&o.Runner, &o.Playbook} {
@@ -162,7 +162,7 @@ func wrapInterpreter(t *testing.T, o *warm.Options) {
 	}
 }
 
-// home is the home directory of a pool's runs, and packages a directory in it.
+// home returns the home directory of a pool's runs, and packages a directory in it.
 func home(o warm.Options) string {
 	entry := o.Environ[slices.IndexFunc(o.Environ, func(entry string) bool { return strings.HasPrefix(entry, "HOME=") })]
 	return strings.TrimPrefix(entry, "HOME=")
@@ -176,7 +176,7 @@ func write(t *testing.T, name, text string) {
 	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
-// entries are the names in a directory.
+// entries returns the names in a directory.
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
 	found := must.Get(os.ReadDir(dir))(t)
@@ -243,7 +243,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 	}
 }
 
-// Only what belonged to a pool of this user whose process is gone is removed.
+// A pool removes only directories of this user's pools whose process is gone.
 func TestPool_SweepsWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	o := options(t)

@@ -20,18 +20,17 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// asLimited is the argument with which the test binary is an operator that makes
-// two runs at a time.
+// With the argument asLimited, the test binary is an operator that makes two runs at a time.
 const asLimited = "limited"
 
-// limitedOrder is what it is to run.
+// limitedOrder says what that operator runs.
 type limitedOrder struct {
 	Options  warm.Options
 	Executor runner.Executor
 	Modest   string // a playbook that waits for the file over in Dir
-	Greedy   string // another, begun after the first task of the former
+	Greedy   string // another playbook, which begins after the first task of Modest
 	Dir      string
-	Mark     string // the runs of no other operator have it
+	Mark     string // begins the IDs of the runs, and of no other operator's runs
 }
 
 // limitedEnds says how the two runs have ended.
@@ -75,7 +74,7 @@ func operateLimited() int {
 	<-begun
 	res, err := r.Run(context.Background(), request("greedy", o.Greedy))
 	ends.Memory, ends.Processes = errors.Is(err, runner.ErrMemory), errors.Is(err, runner.ErrProcesses)
-	// The kernel may be first. Then the task fails, and the message says why.
+	// The kernel may be faster. Then the task fails, and the message says why.
 	ends.Memory = ends.Memory || !res.Verdict().Success && strings.Contains(res.Verdict().Message, "its memory was used up")
 	ends.Said = fmt.Sprintf("%v, %+v", err, res.Verdict())
 	if err := os.WriteFile(filepath.Join(o.Dir, "over"), nil, 0o600); err != nil {
@@ -88,7 +87,7 @@ func operateLimited() int {
 	return 0
 }
 
-// group makes a control group with a limit; the directory is where processes join.
+// group makes a control group with a limit, and returns its directory.
 func group(t *testing.T, controller, file string, limit int64) string {
 	t.Helper()
 	self := must.Get(os.ReadFile("/proc/self/cgroup"))(t)
@@ -115,8 +114,8 @@ func group(t *testing.T, controller, file string, limit int64) string {
 	return ""
 }
 
-// A run that eats memory, or forks without end, is ended and named where the
-// container has a limit; the operator and the other run go on.
+// If the container has a limit, a run that uses up the memory or forks without end is stopped, and its error says why. The
+// operator and the other run go on.
 func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -132,7 +131,7 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 	} {
 		for _, executor := range []runner.Executor{runner.ExecutorWarm, runner.ExecutorRunner} {
 			if executor == runner.ExecutorRunner && name != "memory" {
-				continue // of what else is used up, the executor decides nothing
+				continue // in the other cases, the executor makes no difference
 			}
 			t.Run(name+" "+string(executor), func(t *testing.T) {
 				t.Parallel()
@@ -161,7 +160,7 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 	}
 }
 
-// A forked run that writes without end is stopped, and the other one goes on.
+// A forked run that writes without end is stopped, and another run goes on.
 func TestRun_ThatWritesWithoutEndIsStopped(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -188,8 +187,8 @@ func TestRun_ThatWritesWithoutEndIsStopped(t *testing.T) {
 	wg.Wait()
 }
 
-// Where the server, or the run head, cannot fork because processes are used up, the run
-// waits until it can. The server lives on, and so does the other run.
+// If the server or the run head cannot fork because there are too many processes, the run waits until it can. The server
+// and the other run go on.
 func TestRun_IsForkedWhenProcessesAreLackingNoMore(t *testing.T) {
 	t.Parallel()
 	for name, processes := range map[string]int64{"the server": 1, "the run head": 2} {

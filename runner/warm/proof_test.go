@@ -11,8 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestPool_ProvesALineThatIsNotTested pretends that the installed Ansible is of
-// another line.
+// TestPool_ProvesALineThatIsNotTested pretends that the installed Ansible is another line, or another version of its line.
 func TestPool_ProvesALineThatIsNotTested(t *testing.T) {
 	t.Parallel()
 	installed, line := installedAnsible(t)
@@ -75,7 +74,7 @@ func TestPool_ProvesALineThatIsNotTested(t *testing.T) {
 	}
 }
 
-// installedAnsible is where the installed Ansible is, and its line.
+// installedAnsible returns the directory and the line of the installed Ansible.
 func installedAnsible(t *testing.T) (dir, line string) {
 	t.Helper()
 	script := must.Get(os.ReadFile(must.Get(exec.LookPath("ansible-playbook"))(t)))(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// What is reported of a run counts for the server that it was leased from, and a
-// server is known to work only when a run of it has ended by itself.
+// The end of a run counts for the server from which it was leased. A server is known to work only when one of its runs has
+// ended by itself.
 func TestLease_TellsOfItsServer(t *testing.T) {
 	t.Parallel()
 	broken := fmt.Errorf("%w: %w", supervise.ErrNotStarted, supervise.ErrServer)
@@ -18,7 +18,7 @@ func TestLease_TellsOfItsServer(t *testing.T) {
 		err     error
 		retired bool
 
-		failures int // there was one
+		failures int // there was one before
 		replaced bool
 	}{
 		"it ended by itself":              {exit: supervise.Exit{Code: 2}},
@@ -35,7 +35,7 @@ func TestLease_TellsOfItsServer(t *testing.T) {
 			ended := 0
 			newServer := func() *server { return &server{inFlight: 1, stop: func() { ended++ }} }
 			leased := newServer()
-			p := &Pool{current: leased, failures: 1, closed: true} // none is started
+			p := &Pool{current: leased, failures: 1, closed: true} // no other server is started
 			if tt.retired {
 				leased.retired, p.current = true, newServer()
 			}

@@ -24,7 +24,7 @@ const simple = `
   tasks: [{ping: }, {command: "true"}]
 `
 
-// What takes no server of its own shares one.
+// These tests need no server of their own, and share one.
 func TestRun_OfASharedServer(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -43,7 +43,7 @@ func TestRun_OfASharedServer(t *testing.T) {
 	}
 }
 
-// Where the operator has no locale, the interpreter sets one in its own environment, in the server as in each run.
+// If the operator has no locale, the interpreter sets one in its own environment, in the server as in each run.
 func TestRun_IsForkedWithoutALocale(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -61,7 +61,7 @@ func TestRun_IsForkedWithoutALocale(t *testing.T) {
 	}
 }
 
-// The file of log_path has what ansible-playbook prints, and nothing of a module, as in a plain run.
+// As in a plain run, the file of log_path has what ansible-playbook prints, and nothing that a module logs.
 func TestRun_WritesTheLog(t *testing.T) {
 	t.Parallel()
 	o, file := options(t), filepath.Join(t.TempDir(), "ansible.log")
@@ -90,7 +90,7 @@ func TestRun_WritesTheLog(t *testing.T) {
 	}
 }
 
-// A module utility that comes to stand before one of Ansible's own is taken from then on.
+// If the operator gets a module utility with the name of one of Ansible's own, runs use it from then on.
 func TestRun_TakesModuleUtilitiesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	o, utilities := options(t), t.TempDir()
@@ -106,7 +106,7 @@ func TestRun_TakesModuleUtilitiesOfTheOperator(t *testing.T) {
 	run(t, r, fmt.Sprintf(playbook, "that of the operator"))
 }
 
-// A run that asked the server for a process would have one that outlives it.
+// If a run could ask the server for a process, that process would outlive the run.
 func getsNoAnswerFromTheServer(t *testing.T, o warm.Options, r *runner.Runner) {
 	t.Helper()
 	sockets := must.Get(filepath.Glob(filepath.Join(o.Dir, "*", "*", "socket")))(t)
@@ -135,7 +135,7 @@ except OSError:
 	}
 }
 
-// What of a run is not forked is counted, with the reason.
+// Modules that are not forked are counted, by reason.
 func TestRun_CountsModules(t *testing.T) {
 	t.Parallel()
 	r, _ := start(t, options(t))
@@ -181,7 +181,7 @@ func TestRun_CountsModules(t *testing.T) {
 		t.Fatalf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
 	}
 	got := res.Modules()
-	// Those that ask for the end of the asynchronous one are forked, once a second.
+	// Once a second, a forked module asks whether the asynchronous one has ended.
 	got["forked"] = min(got["forked"], 5)
 	want := map[string]int64{"forked": 5, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1, "other": 1}
 	if !maps.Equal(got, want) {
@@ -189,7 +189,7 @@ func TestRun_CountsModules(t *testing.T) {
 	}
 }
 
-// The shell may be bash, and the interpreter have any of the names in its directory.
+// Modules are forked even if the shell is bash, or if the interpreter is called by another name in its directory.
 func forksModulesOfBashAndOtherNames(t *testing.T, _ warm.Options, r *runner.Runner) {
 	t.Helper()
 	res := run(t, r, `
@@ -213,7 +213,7 @@ func forksModulesOfBashAndOtherNames(t *testing.T, _ warm.Options, r *runner.Run
 	}
 }
 
-// Why tasks have a worker of their own is counted.
+// Tasks are counted by the reason why they have a worker of their own, or none.
 func countsTasks(t *testing.T, _ warm.Options, r *runner.Runner) {
 	t.Helper()
 	req := request(t, `
@@ -244,14 +244,14 @@ func countsTasks(t *testing.T, _ warm.Options, r *runner.Runner) {
 	}
 	want := map[string]int64{"none": 4, "action": 3, "option": 1, "plugin": 1, "template": 1, "failed": 1}
 	if core, err := exec.Command("ansible-playbook", "--version").Output(); err != nil || bytes.Contains(core, []byte("[core 2.22.")) {
-		want = map[string]int64{} // all tasks have workers with that line
+		want = map[string]int64{} // with that line, all tasks have workers
 	}
 	if got := res.Tasks(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// A forked run has a control group of its own where a plain run has one.
+// A forked run has a control group of its own if a plain run has one.
 func hasAControlGroupAsPlainRunsHave(t *testing.T, _ warm.Options, r *runner.Runner) {
 	t.Helper()
 	grouped := map[runner.Executor]bool{}
@@ -277,7 +277,7 @@ func hasAControlGroupAsPlainRunsHave(t *testing.T, _ warm.Options, r *runner.Run
 	}
 }
 
-// Nothing of one run is seen by another.
+// A run sees nothing of another run.
 func seesNothingOfAnother(t *testing.T, _ warm.Options, r *runner.Runner) {
 	t.Helper()
 	dir := t.TempDir()
@@ -319,9 +319,8 @@ func seesNothingOfAnother(t *testing.T, _ warm.Options, r *runner.Runner) {
 	}
 }
 
-// holder is a lookup that takes all locks of the server that this process has, and
-// then kills the run, or says how many there are, how many are expected at least,
-// and how many it cannot have.
+// holder is a lookup plugin that takes all locks that its process has from the server. Then it kills the run, or returns how
+// many locks there are, whether there are as many as expected, and how many it could not take.
 const holder = `
 import gc, os, signal
 from multiprocessing.synchronize import SemLock
@@ -345,8 +344,8 @@ class LookupModule(LookupBase):
         return [f"{len(locks)} locks, {len(locks) >= len(expected)}, {len(held)} held"]
 `
 
-// A run that is killed while it holds locks, such as those with which ansible-core
-// 2.14 writes modules, does not stop the next: it has its own.
+// A run that is killed while it holds locks, such as those with which ansible-core 2.14 writes modules, does not block the
+// next run, which has its own locks.
 func TestRun_DoesNotWaitForTheLocksOfAnother(t *testing.T) {
 	t.Parallel()
 	o := options(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// asOperator is the argument with which the test binary is an operator.
+// With the argument asOperator, the test binary is an operator.
 const asOperator = "operator"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, supervise.ReapOrphans)
 }
 
-// order is what an operator of these tests is to do.
+// order says what that operator runs.
 type order struct {
 	Options           warm.Options
 	ID, Dir, Playbook string
@@ -67,10 +67,10 @@ func operate() int {
 	return 0
 }
 
-// options are those of a pool whose runs have a HOME of their own.
+// options returns the options of a pool whose runs have a HOME of their own.
 func options(t testing.TB) warm.Options {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "w") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "w") // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +89,8 @@ func options(t testing.TB) warm.Options {
 	return o
 }
 
-// environ is this process's environment with another HOME, and a place for what
-// a module that is killed leaves. Its path is short: Ansible has a socket below it
-// from 2.22 on, whose path Python 3.14 takes for shorter than it is.
+// environ returns the environment of this process with another HOME, and with a TMPDIR for what killed modules leave. The
+// path of TMPDIR is short: from 2.22 on, Ansible has a socket below it, whose path Python 3.14 takes for shorter than it is.
 func environ(t testing.TB) []string {
 	t.Helper()
 	var kept []string
@@ -116,8 +115,7 @@ func start(t *testing.T, o warm.Options) (*runner.Runner, *warm.Pool) {
 	return r, pool
 }
 
-// patient is how long a server may take to fork a run that is to be forked, and
-// impatient where the test freezes it.
+// patient is the fork timeout if a run has to be forked, impatient if the test freezes the server.
 const (
 	patient   = time.Minute
 	impatient = 2 * time.Second
@@ -128,7 +126,7 @@ func runnerOf(o warm.Options, pool *warm.Pool, timeout time.Duration) *runner.Ru
 	return runner.New(runner.Options{Environ: o.Environ, Warm: pool, ForkTimeout: timeout})
 }
 
-// request is that for a run of the text of a playbook.
+// request returns a request for a run of a playbook with this text.
 func request(t *testing.T, playbook string) runner.Request {
 	t.Helper()
 	dir := t.TempDir()
@@ -138,7 +136,7 @@ func request(t *testing.T, playbook string) runner.Request {
 	return runner.Request{ID: id, Dir: filepath.Join(dir, id), Content: runner.Content{Playbook: path}}
 }
 
-// run makes a run that is to succeed.
+// run makes a run that has to succeed.
 func run(t *testing.T, r *runner.Runner, playbook string) runner.Result {
 	t.Helper()
 	res := must.Get(r.Run(t.Context(), request(t, playbook)))(t)
@@ -148,7 +146,7 @@ func run(t *testing.T, r *runner.Runner, playbook string) runner.Result {
 	return res
 }
 
-// traced returns the lines of the trace.
+// traced returns the text of the trace; empty if there is none.
 func traced(t *testing.T, o warm.Options) string {
 	t.Helper()
 	text, err := os.ReadFile(o.Trace)
@@ -158,7 +156,7 @@ func traced(t *testing.T, o warm.Options) string {
 	return string(text)
 }
 
-// processes returns those whose command line contains a text, but not this one: pid → command line.
+// processes returns the processes whose command line contains a text, without this one: pid → command line.
 func processes(t testing.TB, text string) map[int]string {
 	t.Helper()
 	found := must.Get(procs.Titled(text))(t)
@@ -166,8 +164,8 @@ func processes(t testing.TB, text string) map[int]string {
 	return found
 }
 
-// servers lists the fork servers whose files lie in dir: the children of their
-// keepers. What a server has just forked has its name, and is none.
+// servers lists the fork servers whose files are in dir: the children of their keepers. A process that a server has just
+// forked has the same name, but is not listed.
 func servers(t testing.TB, dir string) map[int]string {
 	t.Helper()
 	found := processes(t, "rolewright-fork-server "+dir+"/")
@@ -176,8 +174,7 @@ func servers(t testing.TB, dir string) map[int]string {
 	return found
 }
 
-// runheads lists the run heads of the run, those which one has just forked
-// excepted.
+// runheads lists the run heads of a run. A process that a run head has just forked has the same name, but is not listed.
 func runheads(t testing.TB, id string) map[int]string {
 	t.Helper()
 	found := processes(t, id)
@@ -187,7 +184,7 @@ func runheads(t testing.TB, id string) map[int]string {
 	return found
 }
 
-// eventually waits until a condition holds; only a hanging test fails here.
+// eventually waits until a condition holds. The time limit is there for tests that hang.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
@@ -197,8 +194,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// family is a playbook that leaves behind what is hard to find, marked by
-// the text, and waits: a daemon, and one that has cleared its environment.
+// family returns a playbook that leaves processes behind that are hard to find, a daemon and one without environment, and
+// then waits. Their command lines contain mark.
 func family(mark string) string {
 	return fmt.Sprintf(`
 - hosts: localhost
@@ -212,13 +209,13 @@ func family(mark string) string {
 `, mark)
 }
 
-// mark is a number that no other test uses.
+// mark returns a number that no other test uses.
 func mark(t *testing.T) string {
 	t.Helper()
 	return strconv.FormatInt(time.Now().UnixNano(), 10)
 }
 
-// awaitFamily waits until a run of family is where it waits.
+// awaitFamily waits until a run of family has started its processes.
 func awaitFamily(t *testing.T, mark string) {
 	t.Helper()
 	for _, n := range []int{6001, 6002, 6004} {
@@ -228,7 +225,7 @@ func awaitFamily(t *testing.T, mark string) {
 	}
 }
 
-// send sends a signal to the one process that is among those found.
+// send sends a signal to the only process in found.
 func send(t *testing.T, signal syscall.Signal, found map[int]string) {
 	t.Helper()
 	if len(found) != 1 {

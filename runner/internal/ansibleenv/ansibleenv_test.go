@@ -34,7 +34,7 @@ func TestInherited(t *testing.T) {
 	must.Be(t, "environment", want, got)
 }
 
-// A home directory in which nothing can be written has a file in the way here: root writes everywhere else.
+// Root can write everywhere, so a file that is in the way stands for a home directory in which nothing can be written.
 func TestWithHome_GivesAPlaceToWhatIsWrittenHome(t *testing.T) {
 	open, closed, elsewhere := t.TempDir(), t.TempDir(), t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(closed, ".ansible"), nil, 0o600))

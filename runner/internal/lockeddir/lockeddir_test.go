@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The supervising process of a killed operator's fork server may still write its record there.
+// If an operator was killed, the supervisor of its fork server may still write its record into the directory.
 func TestRemove_WhileAnotherProcessWritesItsLastFile(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
