@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// cluster is an API server with a few kinds, which keeps what it is given, and the object it of the kind Kettle.
+// cluster is an API server with a few kinds. It stores objects, among them the object "it" of the kind Kettle.
 type cluster struct {
 	t     *testing.T
 	chart string
@@ -74,7 +74,7 @@ func (c *cluster) write(file, text string) {
 	}
 }
 
-// handler is a run of an action, and the file of its reports.
+// handler returns the handler of an action, and the file of its reports.
 func (c *cluster) handler(action string) (*handler, string) {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "events")
@@ -89,7 +89,7 @@ func (c *cluster) handler(action string) (*handler, string) {
 	return h, file
 }
 
-// run makes a run of an action, and returns its reports, too.
+// run runs an action, and also returns its reports.
 func (c *cluster) run(action string) (result, string, error) {
 	c.t.Helper()
 	h, file := c.handler(action)
@@ -101,7 +101,7 @@ func (c *cluster) run(action string) (result, string, error) {
 	return result, string(text), err
 }
 
-// release is revision 1 of a manifest, as it is when it is deployed.
+// release installs a manifest as revision 1, in the state deployed.
 func (c *cluster) release(manifest string) {
 	c.t.Helper()
 	h, _ := c.handler("reconcile")
@@ -116,7 +116,7 @@ func (c *cluster) release(manifest string) {
 	c.try(h.writeDeployed(c.t.Context(), rel))
 }
 
-// after puts a revision after those that are there, with a salt and a status.
+// after adds a revision after the last one, with that salt and status.
 func (c *cluster) after(manifest, salt string, status common.Status) *release.Release {
 	c.t.Helper()
 	h, _ := c.handler("reconcile")
@@ -130,7 +130,7 @@ func (c *cluster) after(manifest, salt string, status common.Status) *release.Re
 	return &next
 }
 
-// makes puts objects into the cluster as Helm makes them for the release.
+// makes creates the objects of a manifest as Helm does for the release.
 func (c *cluster) makes(manifest string) {
 	c.t.Helper()
 	h, _ := c.handler("reconcile")
@@ -144,7 +144,7 @@ func (c *cluster) makes(manifest string) {
 	c.try(err)
 }
 
-// get is the object at a path; nil if there is none.
+// get returns the object at a path; nil if there is none.
 func (c *cluster) get(at string) *unstructured.Unstructured {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *cluster) change(at string, change func(is *unstructured.Unstructured)) 
 	c.clean(at)
 }
 
-// try fails the test with an error.
+// try fails the test if err is not nil.
 func (c *cluster) try(err error) {
 	c.t.Helper()
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *cluster) try(err error) {
 	}
 }
 
-// clean removes an object that is deleted, and that nothing holds.
+// clean removes an object that is marked for deletion and has no finalizers.
 func (c *cluster) clean(at string) {
 	if is := c.objects[at]; is.GetDeletionTimestamp() != nil && len(is.GetFinalizers()) == 0 {
 		delete(c.objects, at)
@@ -179,7 +179,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.URL.Path == "/openapi/v2" {
-		return // there are no schemas to validate with
+		return // no schemas for validation
 	}
 	w.Header().Set("Content-Type", "application/json")
 	code, answer := http.StatusOK, any(nil)
@@ -193,7 +193,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if code >= http.StatusBadRequest {
 		answer = metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), // of three digits
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), // has three digits
 			Message: "refused by the test", Reason: map[int]metav1.StatusReason{http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusConflict: metav1.StatusReasonAlreadyExists}[code],
 		}
 	}
@@ -201,7 +201,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// discovery is what a path says of the kinds; nil if it says nothing of them.
+// discovery returns the discovery document of a path; nil if the path has none.
 func (c *cluster) discovery(at string) any {
 	switch at {
 	case "/version":

@@ -9,7 +9,7 @@ import (
 
 const cups = "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n"
 
-// Objects of lists, and those of two groups that have a kind and a name in common, do not hide each other.
+// Objects of lists do not hide each other, nor do objects of two groups with the same kind and name.
 func TestBoth(t *testing.T) {
 	list := func(name string) string {
 		return "---\napiVersion: v1\nkind: ConfigMapList\nitems: [{metadata: {name: " + name + "}}]\n"
@@ -21,7 +21,7 @@ func TestBoth(t *testing.T) {
 	}
 }
 
-// An object of a list that is not there does not leave the others behind.
+// If one object of a list is missing, the others are still deleted.
 func TestUninstall_List(t *testing.T) {
 	c := newCluster(t)
 	items := "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: ns}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: ns}}"
@@ -34,7 +34,7 @@ func TestUninstall_List(t *testing.T) {
 	}
 }
 
-// What is no object in a status that others have written does not hold the object.
+// If users have written things into the status that are no objects, they do not block the deletion of the object.
 func TestUninstall_NoObjects(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Names of objects may have what Helm's records have between the name and the revision.
+// The name of a release may contain the text that separates name and revision in Helm's records.
 func TestMemory_NameLikeARevision(t *testing.T) {
 	m, rel := &inMemory{}, &release.Release{Name: "shop.v2", Version: 1, Info: &release.Info{Status: common.StatusDeployed}}
 	key := recordOf(rel.Name, rel.Version)
@@ -38,7 +38,7 @@ func TestMemory_NameLikeARevision(t *testing.T) {
 	}
 }
 
-// A release is known to be this program's before anything else can fail.
+// A release gets its seal before anything else can fail.
 func TestSucceed_SealsFirst(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -62,7 +62,7 @@ func TestSucceed_SealsFirst(t *testing.T) {
 	}
 }
 
-// Where no seal can be kept, a run that changes nothing writes no record.
+// If no seal can be stored, a run that changes nothing writes no record.
 func TestKeep_WithoutStatusSubresource(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -81,7 +81,8 @@ func TestKeep_WithoutStatusSubresource(t *testing.T) {
 	}
 }
 
-// Where an upgrade was cut short, and is not wanted any more, what only that one has goes; also where the first try of that fails.
+// If an upgrade was cut short and is no longer wanted, the objects that only this upgrade has made are deleted, even if
+// the first try fails.
 func TestReconcile_UpgradeCutShort(t *testing.T) {
 	c := newCluster(t)
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
@@ -115,7 +116,7 @@ func TestReconcile_UpgradeCutShort(t *testing.T) {
 	}
 }
 
-// The definitions of a chart belong to no object.
+// The CRDs of a chart belong to no object.
 func TestUnowned(t *testing.T) {
 	is := &unstructured.Unstructured{Object: map[string]any{}}
 	list, err := unowned(kube.ResourceList{&resource.Info{Object: is}}, nil)
@@ -124,8 +125,8 @@ func TestUnowned(t *testing.T) {
 	}
 }
 
-// What an installation that was cut short has made, and the chart does not make now, goes; what is to be kept, and what others have
-// made, stays.
+// An installation that was cut short may have made objects that the chart no longer makes. They are deleted. Objects that
+// are to be kept, and those that others have made, stay.
 func TestInstall_CutShort(t *testing.T) {
 	const role = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
 	for _, own := range []bool{false, true} {
@@ -152,7 +153,7 @@ func TestInstall_CutShort(t *testing.T) {
 	}
 }
 
-// A change of the hooks only is in the record, which has the seal; and the chart is not rendered again for it.
+// If only the hooks change, the new record has them and the seal, and the chart is not rendered again because of it.
 func TestKeep_OtherHooks(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -173,7 +174,7 @@ func TestKeep_OtherHooks(t *testing.T) {
 	}
 }
 
-// What cannot be read is not taken for missing: a failed installation would remove it.
+// An object that cannot be read does not count as missing, because a failed installation would then remove it.
 func TestExisting_Unreadable(t *testing.T) {
 	c := newCluster(t)
 	c.refuse = func(r *http.Request) int {
@@ -189,7 +190,7 @@ func TestExisting_Unreadable(t *testing.T) {
 	}
 }
 
-// What is another release's since is neither changed back nor deleted when it leaves the chart.
+// An object that now belongs to another release is not changed back, and is not deleted when it leaves the chart.
 func TestReconcile_TakenByOthers(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -212,7 +213,7 @@ func TestReconcile_TakenByOthers(t *testing.T) {
 	}
 }
 
-// The owners that others have added to a custom resource stay.
+// Owners that others have added to a custom resource stay.
 func TestKeep_OwnersOfOthers(t *testing.T) {
 	c := newCluster(t)
 	const cup = "apiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n"
@@ -229,7 +230,7 @@ func TestKeep_OwnersOfOthers(t *testing.T) {
 	}
 }
 
-// A definition that is there already does not hide that another one of its file cannot be made.
+// If a file has several CRDs and one of them exists, it does not hide that another cannot be created.
 func TestCRDs_OneThere(t *testing.T) {
 	definition := func(name string) string {
 		return "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + name + "}\n"

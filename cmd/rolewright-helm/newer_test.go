@@ -9,7 +9,8 @@ import (
 	release "helm.sh/helm/v4/pkg/release/v1"
 )
 
-// Where the rollback of an upgrade failed, too, what only the upgrade has made goes, though the last record is as the deployed one.
+// If the rollback of an upgrade failed, too, the objects that only the upgrade has made are deleted, even though the last
+// record is the same as the deployed one.
 func TestUninstall_RollbackCutShort(t *testing.T) {
 	const more = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: more}\n"
 	c := newCluster(t)
@@ -26,8 +27,8 @@ func TestUninstall_RollbackCutShort(t *testing.T) {
 	}
 }
 
-// An upgrade that was stopped leaves the deployed revision and its seal: its hooks are run though the chart does not render, and the
-// release goes whatever name the chart has since.
+// An upgrade that was stopped leaves the deployed revision and its seal. The hooks of this revision run even if the chart
+// does not render, and the release is uninstalled even if the chart has another name by now.
 func TestUninstall_UpgradeStopped(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// What the watch says under the spec, the spec, Secrets, and what it says over all: the later one wins.
+// Values come from the watch's values, the spec, valuesFrom and the watch's override values. Later ones win.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	object := func(spec any) unstructured.Unstructured {
@@ -68,7 +68,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// No value of a Secret is in the status, and the rest of the manifest is as it was.
+// The status has no value of a Secret, and the rest of the manifest unchanged.
 func TestShown(t *testing.T) {
 	t.Parallel()
 	const rest = "---\n# Source: a/templates/b.yaml\nkind: ConfigMap\n# kept\ndata: {a: b}\n"
@@ -87,7 +87,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// Values of Secrets are hidden in other objects, too; those of ConfigMaps, and what each text has by chance, are not.
+// Values of Secrets are also hidden in other objects. Values of ConfigMaps are not, nor are values that any text may
+// contain by chance.
 func TestShown_ValuesFrom(t *testing.T) {
 	t.Parallel()
 	in := &input{settings: settings{ValuesFrom: []valuesSource{
@@ -102,7 +103,7 @@ func TestShown_ValuesFrom(t *testing.T) {
 	}
 }
 
-// Where Secrets have too many lines to look for, nothing but what identifies objects is shown.
+// If Secrets have too many lines to search for, only the fields that identify objects are shown.
 func TestShown_ManySecrets(t *testing.T) {
 	t.Parallel()
 	lines := make([]string, maxSecrets)
@@ -117,7 +118,7 @@ func TestShown_ManySecrets(t *testing.T) {
 	}
 }
 
-// Of a release that is not trusted, the objects are left that the chart makes now, in its order.
+// Of a release that is not trusted, only objects remain that the chart makes now, in the order of the release.
 func TestAgreed(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -137,7 +138,7 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-// A seal is of one object, and of all that Helm's actions take from a revision but for its number and times.
+// A seal covers one object, and everything that Helm's actions use from a revision, apart from its number and times.
 func TestSeal(t *testing.T) {
 	t.Parallel()
 	h := &handler{in: &input{Object: unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}}
@@ -170,7 +171,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// Another run does not help against values that the chart's schema refuses; a cluster may be upgraded.
+// If the chart's schema refuses the values, another run does not help. If the cluster is too old, it does, because a
+// cluster may be upgraded.
 func TestRender_Refusals(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -194,7 +196,7 @@ func TestRender_Refusals(t *testing.T) {
 	}
 }
 
-// With timeout: 0s in the watch, hooks have no limit either, as with helm-operator.
+// With timeout: 0s in the watch, hooks have no time limit either, as in helm-operator.
 func TestLeft_WithoutTimeout(t *testing.T) {
 	t.Parallel()
 	if left := newHandler(&input{}, nil).left(); left < 24*time.Hour {
@@ -202,7 +204,7 @@ func TestLeft_WithoutTimeout(t *testing.T) {
 	}
 }
 
-// What changes in objects is said within bounds, and nothing of Secrets.
+// The changes of objects are reported within limits, and without those of Secrets.
 func TestDiffs(t *testing.T) {
 	t.Parallel()
 	object := func(kind string, data any) map[string]any { return map[string]any{"kind": kind, "data": data} }
@@ -225,7 +227,7 @@ func TestDiffs(t *testing.T) {
 	}
 }
 
-// The ends of logs are those of the Pods of a hook, within bounds.
+// The ends of the logs of a hook's Pods are reported, within limits.
 func TestLogsOf(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(
@@ -243,7 +245,7 @@ func TestLogsOf(t *testing.T) {
 	}
 }
 
-// An object differs where its fields do, not where only the text does.
+// An object differs if its fields do, not if only the text does.
 func TestDiffering(t *testing.T) {
 	t.Parallel()
 	a, err := parse("---\n# Source: x\nkind: A\nmetadata: {name: a}\nspec: {b: 1, c: [1]}\n---\nkind: B\nmetadata: {name: b, namespace: ns}\n---\n# nothing\n")
@@ -262,7 +264,7 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
-// What Helm's upgrade goes on from is what is compared with.
+// The comparison is with the revision from which Helm's upgrade starts.
 func TestDeployedOf(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -291,7 +293,7 @@ func TestDeployedOf(t *testing.T) {
 	}
 }
 
-// Whole numbers in the values of the watch are such in templates, as those of the spec are.
+// Whole numbers in the watch's values stay whole numbers in templates, as those of the spec do.
 func TestReadJSON_Numbers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "settings")
 	if err := os.WriteFile(file, []byte(`{"values": {"a": [10485760], "b": 0.5}}`), 0o600); err != nil {

@@ -18,12 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hook is a ConfigMap that is a hook. The cluster serves nothing to wait for it with: it is never ready.
+// hook returns a ConfigMap that is a hook. The cluster does not serve what Helm needs to wait for it, so it never becomes
+// ready.
 func hook(name, event string) string {
 	return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", namespace: ns, annotations: {helm.sh/hook: " + event + "}}\n"
 }
 
-// An upgrade whose hooks take longer than the run is rolled back before the run is stopped, though each may take as long.
+// If an upgrade's hooks together take longer than the run may, the upgrade is rolled back before the run is stopped, even
+// if each hook stays within the limit.
 func TestUpgrade_SlowHook(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -40,12 +42,13 @@ func TestUpgrade_SlowHook(t *testing.T) {
 	}
 }
 
-// A hook replaces neither what others have made under its name, nor fails for what one of an earlier run has left.
+// A hook does not replace an object that others have made under its name, and does not fail because of an object that an
+// earlier run has left.
 func TestUpgrade_HookOfOthers(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1)+hook("before", "pre-upgrade"))
-	for _, uid := range []types.UID{"", "1", "2"} { // the object had another one before
+	for _, uid := range []types.UID{"", "1", "2"} { // the object had another UID before
 		c.objects[configMaps+"before"] = &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "before", "namespace": "ns"}, "data": map[string]any{"of": "others"},
 		}}
@@ -65,7 +68,8 @@ func TestUpgrade_HookOfOthers(t *testing.T) {
 	}
 }
 
-// A rollback deletes what the upgrade has made, and nothing that it has found: what takeOwnership took over, and what others have made in the meantime.
+// A rollback deletes what the upgrade has made. It does not delete what the upgrade has found: objects that takeOwnership
+// took over, and objects that others have made in the meantime.
 func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
 	for _, take := range []bool{true, false} {
 		c := newCluster(t)
@@ -102,7 +106,7 @@ func TestUpgrade_RollbackLeavesWhatWasFound(t *testing.T) {
 	}
 }
 
-// What leaves the release, and cannot be read, may be another one's: it is not deleted unseen.
+// If an object leaves the release and cannot be read, it may belong to another release, so it is not deleted.
 func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -125,7 +129,7 @@ func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
 
 const roleNamed = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
 
-// refusing refuses patches of the ConfigMap while it is true.
+// refusing makes the cluster refuse patches of the ConfigMap while *is is true.
 func (c *cluster) refusing(is *bool) {
 	c.refuse = func(r *http.Request) int {
 		if *is && r.Method != http.MethodGet && r.URL.Path == configMaps+"it" {
@@ -135,7 +139,8 @@ func (c *cluster) refusing(is *bool) {
 	}
 }
 
-// What several upgrades have made that have not succeeded goes, also where the first try of that fails, with the fewest records.
+// Objects that several failed upgrades have made are deleted, even if the first try fails, and even if only one record is
+// kept.
 func TestReconcile_UpgradesCutShort(t *testing.T) {
 	c := newCluster(t)
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
@@ -159,7 +164,8 @@ func TestReconcile_UpgradesCutShort(t *testing.T) {
 	}
 }
 
-// Where an upgrade was cut short, and another one is wanted, that takes over what it has made, and no rollback removes it before.
+// If an upgrade was cut short and another one is wanted, the new upgrade takes over the objects that the first one has
+// made. No rollback removes them before.
 func TestReconcile_FixForward(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -178,7 +184,8 @@ func TestReconcile_FixForward(t *testing.T) {
 	}
 }
 
-// What an upgrade that was cut short keeps, stays when the release is uninstalled.
+// An object that an upgrade has marked to be kept stays when the release is uninstalled, even if the upgrade was cut
+// short.
 func TestUninstall_KeptByAnUpgradeThatWasCutShort(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -189,7 +196,7 @@ func TestUninstall_KeptByAnUpgradeThatWasCutShort(t *testing.T) {
 	}
 }
 
-// What an installation has found, it has not made, whatever marks it carries.
+// Objects that an installation has found were not made by it, whatever marks they have.
 func TestReconcile_InstallationThatFoundObjects(t *testing.T) {
 	for _, label := range []string{"", "true"} {
 		c := newCluster(t)

@@ -26,7 +26,7 @@ kind: ClusterRole
 metadata: {name: it}
 `
 
-// finalize uninstalls the release, which succeeds.
+// finalize uninstalls the release and expects success.
 func (c *cluster) finalize() {
 	c.t.Helper()
 	if r, text, err := c.run("finalize"); err != nil || r.waiting != "" {
@@ -34,8 +34,8 @@ func (c *cluster) finalize() {
 	}
 }
 
-// Records belong to no object, so that a foreground deletion leaves them for the finalizer; and where they are gone, as with
-// their namespace, what the status has is uninstalled.
+// Records have no owner, so that a foreground deletion leaves them for the finalizer. If they are gone, as with their
+// namespace, the objects in the status are uninstalled.
 func TestUninstall_RecordsGone(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -51,7 +51,7 @@ func TestUninstall_RecordsGone(t *testing.T) {
 	}
 }
 
-// What the status hides and leaves out names all objects still.
+// The status hides values and leaves out fields, but still names all objects.
 func TestUninstall_RecordsGone_Shown(t *testing.T) {
 	c := newCluster(t)
 	c.from = []valuesSource{{Secret: true, Data: map[string]string{"username": "postgres", "config": "apiVersion: v1\nmetadata:\n  namespace: ns\nConfigMap"}}}
@@ -71,7 +71,7 @@ func TestUninstall_RecordsGone_Shown(t *testing.T) {
 	}
 }
 
-// With uninstall-wait, the object waits for what is being deleted as long as that takes, and the records go last.
+// With uninstall-wait, the object waits until all its objects are deleted. The records are deleted last.
 func TestUninstall_Wait(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -94,7 +94,7 @@ func TestUninstall_Wait(t *testing.T) {
 	}
 }
 
-// fails makes a run that is to fail with a text, and to leave the record.
+// fails expects a run to fail with that text and to leave the record.
 func (c *cluster) fails(want string) {
 	c.t.Helper()
 	if r, text, err := c.run("finalize"); err == nil || !strings.Contains(err.Error(), want) || c.get(record) == nil {
@@ -102,7 +102,7 @@ func (c *cluster) fails(want string) {
 	}
 }
 
-// What cannot be read or deleted is left for the next try, which says why.
+// Objects that cannot be read or deleted are left for the next try, and the error says why.
 func TestUninstall_Refused(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -122,7 +122,8 @@ func TestUninstall_Refused(t *testing.T) {
 	}
 }
 
-// Objects that have only the marks of helm-operator, which makes them again without those of Helm, go with their release.
+// helm-operator creates missing objects without Helm's marks. They are deleted with their release if they have
+// helm-operator's marks.
 func TestUninstall_MarksOfHelmOperator(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -137,7 +138,7 @@ func TestUninstall_MarksOfHelmOperator(t *testing.T) {
 	}
 }
 
-// What others have made under the name of an object of the release is left as it is, and named.
+// An object that others have made under the name of an object of the release is left alone, and named.
 func TestUninstall_MadeByOthers(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: kept}\n")
@@ -163,7 +164,7 @@ func TestUninstall_MadeByOthers(t *testing.T) {
 	}
 }
 
-// What others make while the object waits for the rest is theirs.
+// Objects that others make while the uninstallation waits for the rest belong to them.
 func TestUninstall_Wait_MadeByOthers(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -182,7 +183,7 @@ func TestUninstall_Wait_MadeByOthers(t *testing.T) {
 	}
 }
 
-// A kind that is not served any more holds no release; one whose API does not answer does.
+// A kind that is no longer served does not block a release. A kind whose API does not answer does.
 func TestUninstall_KindGone(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
@@ -201,7 +202,7 @@ func TestUninstall_KindGone(t *testing.T) {
 	}
 }
 
-// What a revision has of a kind that is not served any more is left out of it, and the chart is rendered again.
+// Objects of a kind that is no longer served are left out of the revision, and the chart is rendered again.
 func TestWanted_KindGone(t *testing.T) {
 	c := newCluster(t)
 	c.write(filepath.Join(c.chart, "templates/all.yaml"), chartOfTwo)
@@ -231,7 +232,8 @@ func TestWanted_KindGone(t *testing.T) {
 	}
 }
 
-// A revision of which a kind is left out keeps its seal, so that the object waits for the rest whatever name the chart has since.
+// If a kind is left out of a revision, the revision keeps its seal. So the object waits for the rest even if the chart has
+// another name by now.
 func TestUninstall_KindGone_Wait(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n")
@@ -253,7 +255,7 @@ func TestUninstall_KindGone_Wait(t *testing.T) {
 	}
 }
 
-// The status keeps the seal of such a revision where the chart makes the rest of it.
+// The status keeps the seal of such a revision if the chart makes the rest of it.
 func TestReconcile_KindGone(t *testing.T) {
 	c := newCluster(t)
 	c.write(filepath.Join(c.chart, "templates/all.yaml"), chartOfTwo)
@@ -269,8 +271,8 @@ func TestReconcile_KindGone(t *testing.T) {
 	}
 }
 
-// What an installation that failed has left, and is still being deleted, is not there already: what the next one makes, and fails,
-// is removed, too.
+// If an object of a failed installation is still being deleted, it does not count as found. So when the next installation
+// makes it and fails, it is removed.
 func TestExisting_BeingDeleted(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -289,7 +291,7 @@ func TestExisting_BeingDeleted(t *testing.T) {
 	}
 }
 
-// What no release can be of goes at once, and is refused else.
+// An object that can have no release goes at once when it is deleted. Otherwise its runs are refused.
 func TestAct_NoRelease(t *testing.T) {
 	c := newCluster(t)
 	for name, namespace := range map[string]string{strings.Repeat("a", 64): "ns", "it": ""} {
@@ -304,7 +306,8 @@ func TestAct_NoRelease(t *testing.T) {
 	}
 }
 
-// A release with the seal of the object is the object's, whatever name the chart has since; else one of another chart stays.
+// A release with the seal of the object belongs to the object, even if the chart has another name by now. Without the
+// seal, a release of another chart stays.
 func TestUninstall_ChartRenamed(t *testing.T) {
 	for sealed, left := range map[bool]bool{true: false, false: true} {
 		c := newCluster(t)
@@ -320,8 +323,8 @@ func TestUninstall_ChartRenamed(t *testing.T) {
 	}
 }
 
-// An object of another kind with the name of one that has a release of the chart neither takes that over nor uninstalls it; one of another
-// namespace has no such release.
+// If an object of another kind has the same name as one with a release, it neither takes over nor uninstalls this release.
+// An object in another namespace has nothing to do with the release.
 func TestRelease_OfAnotherKind(t *testing.T) {
 	owned := func(is *unstructured.Unstructured) {
 		is.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "demo.example.com/v1", Kind: "Samovar", Name: "it", UID: "2", Controller: new(true)}})
@@ -359,7 +362,8 @@ func TestRelease_OfAnotherKind(t *testing.T) {
 	}
 }
 
-// What is to be kept outlives the object that it was made for, and says of no other one that it is foreign.
+// A kept object outlives the object it was made for. It does not make the release count as that of an object of another
+// kind.
 func TestRelease_KeptOfAnotherKind(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
@@ -374,7 +378,7 @@ func TestRelease_KeptOfAnotherKind(t *testing.T) {
 	}
 }
 
-// The records of a release tell whose it is where none of its objects is there, as when its installation has just begun.
+// If no object of a release exists, as when its installation has just begun, its records say whose release it is.
 func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
 	c := newCluster(t)
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
@@ -402,7 +406,7 @@ func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
 	}
 }
 
-// An upgrade that was cut short has not removed what it leaves out.
+// An upgrade that was cut short has not removed the objects that it leaves out.
 func TestUninstall_UpgradeCutShort(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)

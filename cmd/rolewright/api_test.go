@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Readers are answered as long as the last runs need to end.
+// After SIGTERM, the API still answers readers until the last runs have ended.
 func TestServeAPI_KnowsTheKindsAfterSIGTERM(t *testing.T) {
 	cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Each row is one thing that a project has wrong: a command names the place and what to
-// do, and writes nothing.
+// Each case has one mistake in a project. The command names its place and says what to do, and writes nothing.
 func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 	const (
 		spec   = "roles/web/meta/argument_specs.yml"
@@ -21,10 +20,10 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 		return "create api --group apps --version v1 --kind Web " + more
 	}
 	for name, tt := range map[string]struct {
-		file, old, with string // a change of the project; a new file if old is empty
+		file, old, with string // the change to the project; a new file if old is empty
 		args            string
 		code            int
-		want            string // in what is printed
+		want            string // part of the output
 	}{
 		"a project with kinds":           {"Makefile", "VERSION ?= 0.1.0", "VERSION ?= 0.2.0", "init --domain example.com --name shop", 0, "this is already a project"},
 		"no domain":                      {"PROJECT", "domain: example.com\nlayout", "layout", "init", 0, "this is already a project"},
@@ -66,7 +65,7 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 	}
 }
 
-// What was done, for programs: the standard output is JSON and nothing else.
+// The list of files is JSON, and stdout contains nothing else.
 func TestFiles_AreListedInJSON(t *testing.T) {
 	scaffolded(t)
 	again := []string{"rolewright", "create", "api", "--group", "apps", "--version", "v1", "--kind", "Web", "-o", "json"}

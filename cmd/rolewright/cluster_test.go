@@ -34,7 +34,7 @@ users:
 current-context: %s
 `
 
-// writeKubeconfig returns the path of a kubeconfig for server.
+// writeKubeconfig writes a kubeconfig for server and returns its path.
 func writeKubeconfig(t *testing.T, server, currentContext string) string {
 	t.Helper()
 	return writeFile(t, fmt.Sprintf(kubeconfigTemplate, server, currentContext))
@@ -48,7 +48,7 @@ func writeFile(t *testing.T, content string) string {
 }
 
 func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
-	t.Setenv("KUBERNETES_SERVICE_HOST", "") // no Pod
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a Pod
 	good := writeKubeconfig(t, "https://good.example:6443", "c")
 	home := t.TempDir()
 	must.Do(t, os.MkdirAll(filepath.Join(home, ".kube"), 0o700))
@@ -59,7 +59,7 @@ func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
 		kubeconfig string // KUBECONFIG
 		home       string
 		host       string
-		wantErr    []string // parts of the message
+		wantErr    []string // parts of the error message
 	}{
 		{name: "KUBECONFIG", kubeconfig: good, home: home, host: "https://good.example:6443"},
 		{name: "a list with a missing file in it", kubeconfig: "/does/not/exist:" + good, home: home, host: "https://good.example:6443"},
@@ -115,13 +115,13 @@ func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
 	}
 }
 
-// hasty does not make tests wait.
+// hasty is a patience that makes tests wait little.
 func hasty() patience { return patience{tries: 3, timeout: time.Minute, pause: time.Millisecond} }
 
 func TestWaitForServer_TriesAgainWhatMayPass(t *testing.T) {
 	tests := []struct {
 		name     string
-		statuses []int // of the answers in order; the last one stays
+		statuses []int // status codes of the answers in order; the last one repeats
 		asked    int32 // how often the server is asked
 		wantErr  string
 	}{
@@ -161,7 +161,7 @@ func TestWaitForServer_TriesAgainWhatMayPass(t *testing.T) {
 
 func TestWaitForServer_DoesNotInsistOnAWrongCertificate(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshakes that fail here
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail here
 	server.StartTLS()
 	defer server.Close()
 	c := cluster{config: &rest.Config{Host: server.URL}, source: "test"}

@@ -15,10 +15,10 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// manDir is where make man has the manual pages.
+// manDir is where make man writes the manual pages.
 var manDir = flag.String("man", "", "write the manual pages to this directory")
 
-// commands are all commands that people use, each before those below it.
+// commands returns all commands that users call, each before its subcommands.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, c := range cmd.Commands() {
@@ -29,7 +29,7 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// documented is the command line, complete.
+// documented returns the complete command line.
 func documented() *cobra.Command {
 	root := newRootCommand(programName)
 	root.InitDefaultCompletionCmd()
@@ -40,7 +40,7 @@ func documented() *cobra.Command {
 	return root
 }
 
-// commandDoc is the reference page of all commands: what --help prints.
+// commandDoc returns the reference page of all commands, which has the text of --help.
 func commandDoc(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -64,7 +64,7 @@ func TestCommandReference_IsInStepWithTheCommands(t *testing.T) {
 	checkPage(t, "commands.md", commandDoc(t))
 }
 
-// The manual pages have every command and its flags. With -man they are written there.
+// The manual pages have every command and its flags. With -man, the test writes the pages to that directory.
 func TestManPages_HaveEveryCommand(t *testing.T) {
 	dir := *manDir
 	if dir == "" {
@@ -76,7 +76,7 @@ func TestManPages_HaveEveryCommand(t *testing.T) {
 	for _, c := range commands(root) {
 		c.Long = indented(c.Long)
 	}
-	never := time.Unix(0, 0).UTC() // the same pages each time
+	never := time.Unix(0, 0).UTC() // so that the pages are the same each time
 	must.Do(t, doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Rolewright", Manual: "Rolewright", Date: &never}, dir))
 	for _, c := range commands(root) {
 		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
@@ -90,7 +90,7 @@ func TestManPages_HaveEveryCommand(t *testing.T) {
 	}
 }
 
-// indented makes what is indented in a help text a block of Markdown, which is not filled.
+// indented turns the indented parts of a help text into Markdown blocks, which are not filled.
 func indented(help string) string {
 	var b strings.Builder
 	before := false

@@ -22,16 +22,16 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The numbers of cobra's directives for shells, as they end what __complete prints.
+// The numbers of cobra's shell directives, which end the output of __complete.
 const (
 	shellsOwn = ":0"
 	noFiles   = ":4"
 	byEnding  = ":8"
 	onlyDirs  = ":16"
-	keptOrder = ":36" // no files either
+	keptOrder = ":36" // includes noFiles
 )
 
-// ticket makes the directory of a run that ended some minutes ago.
+// ticket makes the directory of a run that ended that many minutes ago.
 func ticket(t *testing.T, root, id, object string, minutes int) {
 	t.Helper()
 	dir := filepath.Join(root, ".runs", "someone", id)
@@ -115,7 +115,8 @@ func TestCompletion_AsksTheCluster(t *testing.T) {
 	}
 }
 
-// Runs are offered by an operator, to who gives its address, and of an object where one is named.
+// An operator offers its runs to users who give its address. If the line names an object, only the runs of this object are
+// offered.
 func TestCompletion_AsksTheOperator(t *testing.T) {
 	scaffolded(t)
 	kubeconfig := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
@@ -148,7 +149,7 @@ func TestCompletion_AsksTheOperator(t *testing.T) {
 	}
 }
 
-// The scripts are cobra's own; that a shell can read them is what is to be known here.
+// The scripts come from cobra; this test checks that shells can read them.
 func TestCompletion_ShellsReadTheScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		t.Run(shell, func(t *testing.T) {

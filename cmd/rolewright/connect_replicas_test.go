@@ -16,7 +16,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// replicaOf answers with what one of an operator's replicas has: runs, the first of which is in progress, and a queue of the same objects.
+// replicaOf is one replica of an operator. It has these runs, of which the first is in progress, and a queue of the same
+// objects.
 func replicaOf(t *testing.T, pod string, leads bool, shards *api.Shards, runs ...string) *reader {
 	t.Helper()
 	began := time.Unix(1e9, 0)
@@ -52,7 +53,7 @@ func replicaOf(t *testing.T, pod string, leads bool, shards *api.Shards, runs ..
 	return &reader{client: server.Client(), base: server.URL, close: func() {}, pod: pod}
 }
 
-// Replicas that share the objects are asked together, and of others the one that leads.
+// Replicas that share the objects are all asked. Otherwise only the leader is asked.
 func TestReader_AsksAllReplicas(t *testing.T) {
 	t.Parallel()
 	of := func(name string) *api.Shards { return &api.Shards{Replica: name, Holders: []string{"a", "b"}} }
@@ -63,7 +64,7 @@ func TestReader_AsksAllReplicas(t *testing.T) {
 	}{
 		"two that share": {
 			replicas: []*reader{replicaOf(t, "a", true, of("a"), "rr", "1", "333"), replicaOf(t, "b", true, of("b"), "r", "22", "4444")},
-			runs:     "r rr 4444 333 22", queue: "rr r 1 22 333", // limit: three that have ended, five that wait
+			runs:     "r rr 4444 333 22", queue: "rr r 1 22 333", // limits: three ended runs, five waiting objects
 		},
 		"one leads":              {replicas: []*reader{replicaOf(t, "a", false, nil, "old", "older"), replicaOf(t, "b", true, nil, "r", "22")}, runs: "r 22", queue: "r 22"},
 		"one leads, one is gone": {replicas: []*reader{broken, replicaOf(t, "b", true, nil, "r", "22")}, runs: "r 22", queue: "r 22"},

@@ -19,7 +19,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// A Pod that looks like an operator's gets the user's token only where the user has named its namespace.
+// A Pod that looks like an operator's gets the user's token only if the user has named its namespace.
 func TestOperatorPod_OnlyInTheNamedNamespace(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(&corev1.Pod{
@@ -34,7 +34,7 @@ func TestOperatorPod_OnlyInTheNamedNamespace(t *testing.T) {
 	}
 }
 
-// Of several Pods, the one is taken that is named; errors name those that there are.
+// If there are several Pods, the user has to name one. Errors list the Pods.
 func TestOperatorPod_OfSeveral(t *testing.T) {
 	t.Parallel()
 	pod := func(name, port string) *corev1.Pod {
@@ -75,7 +75,7 @@ func TestCredentials_DoNotGoThroughTheProxyOfTheCluster(t *testing.T) {
 	}
 }
 
-// The port of the Pod is forwarded by a real API server; kwok sends back what comes.
+// A real API server forwards the port of the Pod; kwok sends back what it receives.
 func TestForward_ReachesThePod(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Own(t, "--kwok", "--pods-exec")

@@ -31,7 +31,7 @@ func says(t *testing.T, out, want string, says bool) {
 	}
 }
 
-// A run of a command is described as one, and what was not measured is not shown.
+// describe says that the run is one of a command, and leaves out what was not measured.
 func TestDescribeRun_OfACommand(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
@@ -48,7 +48,7 @@ func TestDescribeRun_OfACommand(t *testing.T) {
 	says(t, out.String(), "1 write changed nothing", true)
 }
 
-// What a check would write is not shown as written.
+// describe does not say of a check that it has written objects.
 func TestDescribeRun_OfACheck(t *testing.T) {
 	t.Parallel()
 	r := history.Run{Brief: history.Brief{ID: "1", Mode: "check"}, Writes: []history.Write{{Verb: "create", Result: "created", Task: -1, DryRun: true}}, WritesLeftOut: 2}
@@ -59,7 +59,7 @@ func TestDescribeRun_OfACheck(t *testing.T) {
 	says(t, out.String(), "and 2 more", true)
 }
 
-// An object that has failed is explained with the message of the failure.
+// The explanation of an object that has failed contains the message of the failure.
 func TestPrintExplanation_HasTheMessageOfAFailure(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
@@ -71,14 +71,14 @@ func TestPrintExplanation_HasTheMessageOfAFailure(t *testing.T) {
 	}
 }
 
-// Who has no token is told how to have one.
+// Users without a token are told how to get one.
 func TestCredentials_SayHowToHaveAToken(t *testing.T) {
 	t.Parallel()
 	_, err := new(readerOptions).credentials(t.Context(), &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("c")}}, nil)
 	says(t, err.Error(), "kubectl create serviceaccount", true)
 }
 
-// describe knows runs only, and says so of an object.
+// describe knows only runs, and says so if it is given an object.
 func TestDescribe_OfAnObject(t *testing.T) {
 	if code, _, stderr := invoke("rolewright", "describe", "tea/green"); code != 2 || !strings.Contains(stderr, `did you mean "rolewright describe run tea/green"?`) {
 		t.Errorf("code %d: %s", code, stderr)
@@ -99,9 +99,9 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// dev and test end as exit-codes.md says where the cluster cannot be asked.
+// dev and test end with the exit code of exit-codes.md if they cannot reach the cluster.
 func TestDevAndTest_WithoutAServer(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler()) // whose certificate the kubeconfig does not know
+	server := httptest.NewTLSServer(http.NotFoundHandler()) // the kubeconfig does not have its certificate
 	defer server.Close()
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	writeProject(t, map[string]string{
@@ -116,7 +116,7 @@ func TestDevAndTest_WithoutAServer(t *testing.T) {
 	}
 }
 
-// dev says that it does not answer the API server.
+// dev says what it does not answer: requests of the API server.
 func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {
@@ -131,11 +131,12 @@ func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// logs follows the object of the run that it shows, and no other one of that name. It says of which replica the history is.
+// logs follows the object of the run that it shows, and no other object with that name. It says which replica the history
+// comes from.
 func TestLogs_OfOneObject(t *testing.T) {
 	t.Parallel()
 	brief := history.Brief{ID: "8c51a3f0", Started: time.Now(), Finished: time.Now(), Object: history.Object{Group: "a.example.com", Kind: "Tea", Namespace: "one", Name: "green"}}
-	older := brief // of another object, and still in progress
+	older := brief // a run of another object, which is still in progress
 	older.ID, older.Group, older.Started, older.Finished = "11111111", "b.example.com", brief.Started.Add(-time.Hour), time.Time{}
 	meta := api.ListMeta{Cursor: "7", Shards: &api.Shards{Replica: "r1", Holders: []string{"r1", "r2"}}}
 	mux := http.NewServeMux()
@@ -173,7 +174,7 @@ func TestLogs_OfOneObject(t *testing.T) {
 	says(t, err.Error(), "the run is one of Tea.a.example.com/green in one", true)
 }
 
-// logs -f ends where its replica follows the run no more: what comes of it, another one is told.
+// logs -f ends when another replica takes over the run, and says how to follow the run there.
 func TestLogs_EndsWithARunThatGoesToAnotherReplica(t *testing.T) {
 	t.Parallel()
 	brief := history.Brief{ID: "8c51a3f0-long", Object: history.Object{Kind: "Tea", Name: "green"}}
@@ -198,7 +199,7 @@ func TestLogs_EndsWithARunThatGoesToAnotherReplica(t *testing.T) {
 	says(t, l.show(t.Context(), "").Error(), "-f --run 8c51a3f0 ", true)
 }
 
-// logs that waits for the first run follows the object that it is of, and no other one of that name.
+// If logs waits for the first run, it then follows the object of that run, and no other object with that name.
 func TestLogs_OfTheObjectThatRunsFirst(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -7,7 +7,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The Lease of a project is that which its manifests deploy.
+// deployedLease returns the Lease of the operator that the project's manifests deploy.
 func TestDeployedLease_IsThatOfTheProject(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(t, run(t.Context(), []string{"rolewright", "init", "--domain", "example.com", "--name", "web-operator"}, io.Discard, io.Discard))

@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What a watch names counts, wherever it lies and whatever it is called; other files beside
-// watches.yaml do not. The watches file is known by its absolute path, too.
+// dev reacts to every file that a watch names, wherever the file is and whatever its name, and to no other file beside
+// watches.yaml. The watches file may be given by its absolute path.
 func TestDev_TakesWhatWatchesName(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -91,7 +91,7 @@ one         A      b      1      0        2.0s   2.0s      1m0s   40Mi
 	must.Be(t, "first of the runs", "3", sumUp(runs, byRun)[0].Run)
 }
 
-// Runs are found by the names that "get runs -o name" prints.
+// Commands accept the names of runs that "get runs -o name" prints.
 func TestRuns_ByTheirNames(t *testing.T) {
 	const id = "72d6784c-71d4-43af-8ed1-9538a9411448"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,8 +108,8 @@ func TestRuns_ByTheirNames(t *testing.T) {
 	setKubeconfig(t)
 	for args, want := range map[string]int{
 		"describe run run/" + id: 0, "report run/" + id: 0, "diff run/" + id + " " + id: 0,
-		"cancel tea/green --run run/" + id: 3, // the ID is one, and there is no cluster
-		"describe run run/green":           5, // an object of a kind Run
+		"cancel tea/green --run run/" + id: 3, // the ID is valid, and there is no cluster
+		"describe run run/green":           5, // an object of a kind named Run
 	} {
 		words := append([]string{"rolewright"}, strings.Fields(args)...)
 		if words[1] != "cancel" {
@@ -121,7 +121,7 @@ func TestRuns_ByTheirNames(t *testing.T) {
 	}
 }
 
-// setKubeconfig has commands find a cluster that does not answer.
+// setKubeconfig points commands to a cluster that does not answer.
 func setKubeconfig(t *testing.T) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config")
@@ -129,7 +129,7 @@ func setKubeconfig(t *testing.T) {
 	t.Setenv("KUBECONFIG", config)
 }
 
-// top says where the runs that it sums up are not all.
+// top says which replica's history it sums up if other replicas have histories, too.
 func TestTop_SaysWhoseRuns(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		list := api.RunList{Items: []history.Brief{{ID: "1", Finished: time.Now()}}}

@@ -21,7 +21,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// What runs as Jobs lack is found before one is made: permissions, what the namespace refuses, and an operator.
+// doctor finds what runs as Jobs lack before the first Job is made: permissions, a namespace that admits their Pods, and an
+// operator that they can reach.
 func TestDoctor_LooksAtJobs(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -81,7 +82,7 @@ func said(found []doctor.Finding) string {
 	return b.String()
 }
 
-// answer serves TLS with a certificate, its own if none is given, and returns its URL.
+// answer serves TLS with the given certificate, or with a new one, and returns its URL.
 func answer(t *testing.T, pair ...[]byte) string {
 	t.Helper()
 	if len(pair) == 0 {
@@ -100,7 +101,7 @@ func answer(t *testing.T, pair ...[]byte) string {
 				return
 			}
 			if c, ok := conn.(*tls.Conn); ok {
-				_ = c.HandshakeContext(t.Context()) // a client that trusts another ends it
+				_ = c.HandshakeContext(t.Context()) // fails if the client trusts another certificate
 			}
 			_ = conn.Close()
 		}

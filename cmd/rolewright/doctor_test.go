@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// diagnose runs the command.
+// diagnose runs the doctor command.
 func diagnose(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -34,7 +34,8 @@ func diagnose(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
-// wrapper makes a shell script that executes a command in its place, and returns its directory, which is called bin.
+// wrapper makes a shell script with that name, which executes the command. It returns the script's directory, which is
+// called bin.
 func wrapper(t *testing.T, name, command string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "bin")
@@ -51,13 +52,13 @@ func wrappedAnsible(t *testing.T) {
 	t.Setenv("PATH", wrapper(t, "ansible-playbook", playbook)+":"+os.Getenv("PATH"))
 }
 
-// bareInterpreter has modules executed by a Python that has no packages of its distribution.
+// bareInterpreter makes modules run under a Python without site-packages.
 func bareInterpreter(t *testing.T) {
 	t.Helper()
 	t.Setenv("VIRTUAL_ENV", filepath.Dir(wrapper(t, "python3", "/usr/bin/python3 -S")))
 }
 
-// soundWatches enters the directory of a project that is in order.
+// soundWatches changes to the directory of a project without problems.
 func soundWatches(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -197,7 +198,7 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		`^failed +kind Bare +it has no status subresource.*; add "subresources: \{status: \{\}\}"`,
 		`^failed +kind Missing +`+regexp.QuoteMeta(gvk.Group)+`/v9 has no such kind; install its CustomResourceDefinition`,
 		`^ok +permissions +all \d+ that the watches and their content need`,
-		`^note +permissions +1 place in the content does not say what is needed`, // the kind that is missing
+		`^note +permissions +1 place in the content does not say what is needed`, // the kind is missing
 	)
 	one := project(t, gvk)
 	testenv.Eventually(t, "the API server publishes the schema of the kind", func(context.Context) error {
@@ -207,7 +208,7 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		return nil
 	})
 	look(false, []string{"--watches-file=" + one, "--strict"})
-	// A user who may do nothing, and one who may do what is written.
+	// First a user without permissions, then a user with exactly those that are needed.
 	const lease = `permissions +get, create, update on leases in the group "coordination\.k8s\.io" are missing in the namespace default: --leader-elect needs them; grant them, as config/rbac/leader_election_role\.yaml`
 	look(true, []string{"--watches-file=" + one, "--as=system:serviceaccount:default:unknown"}, `^note +`+lease,
 		`^note +permissions +create on tokenreviews in the group "authentication\.k8s\.io" are missing in all namespaces: --metrics-require-rbac needs them`,
@@ -218,13 +219,12 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets/status"}, Verbs: []string{"patch"}},
 	})))
 	look(false, []string{"--watches-file=" + one, "--strict"}, `^ok +permissions +all 4 that`)
-	// The operator's own needs count where it is said that it has them.
+	// The operator's own permissions count if its flags are given.
 	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default", "--metrics-require-rbac"}, `^failed +`+lease,
 		`^failed +permissions +create on subjectaccessreviews in the group`)
 	look(true, []string{"--watches-file=" + one, "--shards=auto", "--leader-election-namespace=default"},
 		`^failed +permissions +list, delete on leases in the group "coordination\.k8s\.io" are missing in the namespace default: --shards needs them; grant them, as config/shards/kustomization\.yaml`)
 	look(false, []string{"--watches-file=" + one, "--leader-elect"}, `^left out +permissions +those for the Lease of leader election: its namespace is not known; name it`)
-	// No cluster at all.
 	t.Setenv("KUBECONFIG", "nowhere")
 	look(true, []string{"--watches-file=" + one}, `^failed +cluster +read kubeconfig \(KUBECONFIG=nowhere\).*; set KUBECONFIG, or pass --offline`, `^2 checks skipped`)
 }

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// flagDoc is the reference page of all flags of run.
+// flagDoc returns the reference page of all flags of run.
 func flagDoc() string {
 	var b strings.Builder
 	b.WriteString("# Flags of `rolewright run`\n\n" +
@@ -53,7 +53,7 @@ func TestFlagReference_IsInStepWithTheFlags(t *testing.T) {
 	checkPage(t, "flags.md", flagDoc())
 }
 
-// checkPage compares a page of the reference with what it is to be, and writes it with -update.
+// checkPage compares a reference page with what it should be, and writes it with -update.
 func checkPage(t *testing.T, name, want string) {
 	t.Helper()
 	must.Golden(t, *update, filepath.Join("..", "..", "docs", "reference", name), want)

@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What people have written is not written over by a chart or a bundle.
+// generate chart and generate bundle do not overwrite files that people have written.
 func TestGenerateChartAndBundle_LeaveWhatIsOfOthers(t *testing.T) {
 	writeProject(t, map[string]string{
 		"other/Chart.yaml":          "name: other\n",

@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// textsIn are the files below a directory, by their paths.
+// textsIn returns the files below a directory by their paths.
 func textsIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -34,7 +34,7 @@ func textsIn(t *testing.T, dir string) map[string]string {
 	return texts
 }
 
-// A project whose config is gone gets it as init and create api have written it.
+// If a project has lost its config directory, generate manifests writes it as init and create api would.
 func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) {
 	scaffolded(t)
 	if code, _, stderr := invoke("rolewright", "create", "api", "--group", "net", "--version", "v1", "--kind", "Zone", "--cluster-scoped", "--playbook", "playbooks/zone.yml"); code != 0 {
@@ -80,7 +80,7 @@ func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) 
 	}
 }
 
-// A role without what the operator itself watches is written, and is no success.
+// If the resource of a watched kind is not known, the role is written without it, and the command fails.
 func TestGenerateManifests_AKindWhoseResourceIsNotKnown(t *testing.T) {
 	scaffolded(t)
 	replaceIn(t, "watches.yaml", "role: web", "role: web\n  triggers: [{group: a.b, version: v1, kind: Cup, selector: {}}]")
@@ -92,7 +92,7 @@ func TestGenerateManifests_AKindWhoseResourceIsNotKnown(t *testing.T) {
 	}
 }
 
-// A project whose watch makes Jobs gets what they need: its operator starts as config/default deploys it.
+// If a watch makes Jobs, the project gets what they need, and the operator starts as config/default deploys it.
 func TestGenerateManifests_Jobs(t *testing.T) {
 	scaffolded(t)
 	run := func(args ...string) {
@@ -118,7 +118,7 @@ func TestGenerateManifests_Jobs(t *testing.T) {
 		t.Errorf("the Service is\n%s", text)
 	}
 	for path, want := range map[string]string{
-		rules:                               before[rules], // config/jobs has the Role
+		rules:                               before[rules], // the Role is in config/jobs
 		manager:                             strings.Replace(before[manager], "            - --leader-elect\n", "            - --job-url=https://shop-runs:8444\n            - --leader-elect\n", 1),
 		"config/default/kustomization.yaml": strings.Replace(before["config/default/kustomization.yaml"], "  - ../manager\n", "  - ../manager\n  - ../jobs\n", 1),
 	} {
@@ -127,7 +127,7 @@ func TestGenerateManifests_Jobs(t *testing.T) {
 		}
 	}
 
-	// What people have written stays, and a flag that is set elsewhere is not set twice.
+	// What people have written stays. A flag that they set elsewhere is not set twice.
 	must.Do(t, os.WriteFile(manager, []byte(strings.Replace(before[manager], "cpu: 10m", "cpu: 20m", 1)), 0o600))
 	must.Do(t, os.WriteFile("config/default/patch.yaml", []byte("- op: add\n  path: /spec/template/spec/containers/0/args/-\n  value: --job-url=https://other:8444\n"), 0o600))
 	if code, _, _ := invoke("rolewright", "generate", "manifests"); code != 1 || strings.Contains(textsIn(t, "config")[manager], "--job-url") {
@@ -140,7 +140,7 @@ func TestGenerateManifests_Jobs(t *testing.T) {
 	}
 }
 
-// luaValue is a value of JSON in Lua.
+// luaValue converts a value of JSON to Lua.
 func luaValue(l *lua.LState, value any) lua.LValue {
 	switch v := value.(type) {
 	case map[string]any:
@@ -165,7 +165,7 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 	return lua.LNil
 }
 
-// The script is run by Argo CD's interpreter on statuses that the operator writes.
+// The script runs in Argo CD's interpreter, on statuses that the operator writes.
 func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 	scaffolded(t)
 	code, stdout, stderr := invoke("rolewright", "generate", "health-lua", "Web")
@@ -198,7 +198,7 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 	}
 	wanted := []string{
 		"Progressing", "Healthy", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing", "Progressing",
-		"Healthy", "Progressing", "Healthy", "Healthy", // of checks
+		"Healthy", "Progressing", "Healthy", "Healthy", // checks
 		"Progressing", "Healthy", "Progressing", "Progressing", "Suspended", "Healthy",
 	}
 	must.Be(t, "number of statuses", len(wanted), len(situations()))

@@ -44,7 +44,7 @@ func TestGenerateRBAC_TheExampleHasWhatItWrites(t *testing.T) {
 	}
 }
 
-// What Jobs need is granted in the operator's namespace only, as config/jobs does.
+// What Jobs need is granted only in the operator's namespace, as in config/jobs.
 func TestGenerateRBAC_Jobs(t *testing.T) {
 	project, config := t.TempDir(), must.Get(os.ReadFile("../../config/jobs/role.yaml"))(t)
 	write(t, filepath.Join(project, "watches.yaml"), "- {version: v1, group: apps.example.com, kind: Shop, playbook: "+filepath.Join(project, "shop.yml")+", executor: job}\n")
@@ -66,7 +66,7 @@ func TestGenerateRBAC_Jobs(t *testing.T) {
 	}
 }
 
-// verbsOf are the sorted verbs of each resource.
+// verbsOf returns the sorted verbs of each resource.
 func verbsOf(rules []rbacv1.PolicyRule) map[string]string {
 	of := map[string]string{}
 	for _, r := range rules {
@@ -138,7 +138,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 	if _, err := os.Stat(output); err == nil {
 		t.Error("it has written in spite of --strict")
 	}
-	binds("Role") // a project may bind it in the operator's namespace
+	binds("Role") // the project may bind it in the operator's namespace
 	if _, _, err := generateRBAC(t, project, "--namespace=one", "--output="+rulesFile, "--allow-unknown", "--offline"); err != nil {
 		t.Error(err)
 	}

@@ -18,7 +18,7 @@ one         bad     False     TaskFailed          changed   30s        retry 4m 
 two         rerun   Unknown   GenerationChanged   retry     30s        running 5s   3            22222222   <none>     0          <none>
 `
 
-// What the tables look like, also of texts that would control the terminal, and of lines that come later.
+// The test prints tables with texts that would control the terminal, and with rows that come later.
 func TestObjectTable(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
@@ -45,7 +45,7 @@ func TestObjectTable(t *testing.T) {
 	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, true)...))
 	run.Finished, run.Reason, run.Counts = now, "Succeeded", history.Counts{OK: 3, Changed: 1}
 	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, false)...))
-	run.Group = "h" // from now on, the name of the kind does not tell which it is
+	run.Group = "h" // from here on, the kind's name belongs to two groups
 	must.Do(t, tab.print(runRows([]history.Brief{run}, kinds, now, false)...))
 	must.Be(t, "runs", `NAMESPACE   KIND   NAME   RUN        RESULT    CAUSE     AGE   DURATION   CHANGED
 one         A      a      11111111   Running   changed   30s   30s        0/0
@@ -54,7 +54,7 @@ one         A.h    a      11111111   Succeeded   changed   30s   30s        1/3
 `, out.String())
 }
 
-// Kinds of a name of several groups are told apart, and with -o wide all groups are shown.
+// If several groups have a kind of that name, the table shows the groups. With -o wide it always does.
 func TestKindNames(t *testing.T) {
 	t.Parallel()
 	a, b, pod := history.Object{Group: "a.example.com", Kind: "Tea"}, history.Object{Group: "b.example.com", Kind: "Tea"}, history.Object{Kind: "Pod"}

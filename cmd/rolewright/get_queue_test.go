@@ -29,7 +29,7 @@ const queueWatched = `POSITION   NAMESPACE   KIND   NAME   CLASS    CAUSE     WA
 <none>     one         A      c      <none>   content   10d     window             2026-05-07T01:00:00Z
 `
 
-// get queue -w prints what waits, and then only what changes, or waits no more.
+// get queue -w prints the queue, and then only objects that change or leave it.
 func TestGetQueue_Watch(t *testing.T) {
 	t.Parallel()
 	since, until := time.Now().Add(-10*24*time.Hour-time.Hour), time.Date(2026, 5, 7, 1, 0, 0, 0, time.UTC)
@@ -69,7 +69,7 @@ func TestGetQueue_Watch(t *testing.T) {
 	must.Be(t, "queue", queueWatched, out.String())
 }
 
-// An operator for which nothing waits is well.
+// If nothing waits, the operator is fine.
 func TestGetQueue_NothingWaits(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -86,7 +86,7 @@ func TestGetQueue_NothingWaits(t *testing.T) {
 	must.Be(t, "output", "no run waits\n", out.String()+stderr.String())
 }
 
-// Where replicas share the objects, only the one that runs an object knows its place.
+// If replicas share the objects, only the replica that runs an object knows its place in the queue.
 func TestQueuePlace_NamesTheReplica(t *testing.T) {
 	t.Parallel()
 	const uid = "7f3a4c1e-8d55-4b8e-9d3c-0a4b6c2f1e77"
@@ -119,8 +119,8 @@ func TestQueuePlace_NamesTheReplica(t *testing.T) {
 	}
 }
 
-// The position alone is a change only where it is asked for; nothing is said to have left a
-// queue that is not shown as a whole.
+// A new position counts as a change only if positions are asked for. If the list does not show the whole queue, no object
+// is reported as gone from it.
 func TestQueueChanges(t *testing.T) {
 	t.Parallel()
 	queue := func(leftOut int, names ...string) (q api.Queue) {

@@ -10,14 +10,15 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What an example consists of is enough: init and generate manifests write the rest, and no file that is there.
+// A directory with only the files of an example becomes a project: init and generate manifests add the rest, and overwrite
+// nothing.
 func TestInit_CompletesAProjectWithKinds(t *testing.T) {
 	scaffolded(t)
 	want := textsIn(t, ".")
 	const readme = "README.md"
 	want[readme] = "# Mine\n"
 	must.Do(t, os.WriteFile(readme, []byte(want[readme]), 0o600))
-	delete(want, "roles/.gitkeep") // there are roles
+	delete(want, "roles/.gitkeep") // not needed, because there are roles
 	for path := range want {
 		if !strings.HasPrefix(path, "roles/") && !strings.HasPrefix(path, "config/samples/apps") && path != readme &&
 			path != "PROJECT" && path != "watches.yaml" && path != "config/rbac/role.yaml" {
@@ -41,7 +42,7 @@ func TestInit_CompletesAProjectWithKinds(t *testing.T) {
 	}
 }
 
-// A repository that was made with a README.md and a .gitignore becomes a project, and keeps them.
+// A repository that already has a README.md and a .gitignore becomes a project, and keeps both.
 func TestInit_InANewRepository(t *testing.T) {
 	own := map[string]string{"README.md": "# Mine\n", ".gitignore": "*.swp\n"}
 	writeProject(t, own)
@@ -59,7 +60,7 @@ func TestInit_InANewRepository(t *testing.T) {
 	}
 }
 
-// The image of an operator that runs commands alone has what they are made of, and no roles.
+// The image of an operator that only runs commands contains their files, and no roles.
 func TestInit_ImageOfCommands(t *testing.T) {
 	writeProject(t, map[string]string{
 		"PROJECT":        "domain: example.com\nlayout: [ansible.sdk.operatorframework.io/v1]\nprojectName: cups\nversion: \"3\"\nresources: [{kind: Cup, version: v1, domain: example.com}]\n",
@@ -83,7 +84,7 @@ func TestInit_ImageOfCommands(t *testing.T) {
 	}
 }
 
-// People keep projects in directories whose names no object can have.
+// Projects may be in directories whose names are not valid names of objects.
 func TestInit_DirectoryWhoseNameIsNone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "my.app")
 	must.Do(t, os.Mkdir(dir, 0o700))

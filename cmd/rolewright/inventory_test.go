@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A name in the inventory takes one line, and nothing in it controls the terminal.
+// A name in the inventory takes one line, and cannot control the terminal.
 func TestInventory_NamesInALine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -37,7 +37,7 @@ func TestLeaderElection_UsesAllThatItsRoleGrantsAndNoMore(t *testing.T) {
 	me := must.Get(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	p := startRun(t, []string{"KUBECONFIG=" + testenv.Kubeconfig(t, user)}, "--watches-file="+project(t, gvk), "--executor=runner",
 		"--leader-elect", "--leader-election-id=it", "--leader-election-namespace="+ns,
-		"--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=30m") // which no test machine misses
+		"--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=30m") // long enough for the slowest test machine
 	asked := func() (verbs []string) {
 		name := me.Status.UserInfo.Username
 		for _, e := range testenv.AuditEvents(t, name, func(e testenv.AuditEvent) bool { return e.User.Username == name }) {

@@ -25,11 +25,11 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// scriptedLock is a lock that does what its test says.
+// scriptedLock is a lock that answers as its test says.
 type scriptedLock struct {
-	resourcelock.Interface // nil: what is not scripted is not called
+	resourcelock.Interface // nil: the tests call only what is scripted
 	write                  func() error
-	holder                 string // as it is read
+	holder                 string // what Get returns
 }
 
 func (l *scriptedLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -46,14 +46,14 @@ func (l *scriptedLock) Update(context.Context, resourcelock.LeaderElectionRecord
 	return l.write()
 }
 
-// errLost is a renewal that the API server has not answered.
+// errLost is the error of a renewal that the API server did not answer.
 var errLost = errors.New("no answer")
 
 func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
 	const good = 10 * time.Second
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
 	type step struct {
-		// takes is how long the write takes that the step is; pause, how long nothing happens after it.
+		// takes is how long this step's write takes, pause how long the test waits after it.
 		takes, pause time.Duration
 		record       resourcelock.LeaderElectionRecord
 		fails        error
@@ -124,7 +124,7 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	}
 }
 
-// The clock of package time stands still while the machine is suspended, and others may lead by then.
+// The clock of package time stands still while the machine is suspended. Another replica may lead by then.
 func TestLease_IsNotHeldAfterTheMachineWasSuspended(t *testing.T) {
 	booted := time.Hour
 	l := &lease{
@@ -142,7 +142,8 @@ func TestLease_IsNotHeldAfterTheMachineWasSuspended(t *testing.T) {
 	}
 }
 
-// A replica that finds that another one leads is not the leader until its own renewal would have run out, and ends.
+// A replica that sees that another one leads stops being the leader at once. It ends before its own renewal would have run
+// out.
 func TestLease_IsNotHeldOnceItIsSeenToBeAnothers(t *testing.T) {
 	const good = 10 * time.Second
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
@@ -181,8 +182,8 @@ func TestLease_IsNotHeldOnceItIsSeenToBeAnothers(t *testing.T) {
 	}
 }
 
-// An elector that was frozen goes by what it observed before: at its end it reads
-// the lease, and then frees it, even if another replica holds it by now.
+// An elector that was frozen relies on what it observed before. When it ends, it reads the lease and then frees it, even
+// if another replica holds it by now. The lease must not be freed then.
 func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
@@ -197,7 +198,7 @@ func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	led := make(chan struct{})
-	var frozen sync.Mutex // while it is held, the elector renews nothing
+	var frozen sync.Mutex // while it is locked, the elector renews nothing
 	elector := must.Get(leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &freezing{l, &frozen}, LeaseDuration: 1000 * time.Hour, RenewDeadline: 100 * time.Hour, RetryPeriod: 50 * time.Millisecond, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
@@ -280,7 +281,7 @@ func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
 				return
 			default:
 			}
-			// Held before and after the other: held meanwhile.
+			// l held the lease before and after other did, so both held it.
 			if l.held() == nil && other.held() == nil && l.held() == nil {
 				both.Add(1)
 			}
@@ -303,7 +304,7 @@ func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
 		l, other := leases[leading], leases[1-leading]
 		wg.Go(func() { watch(l, other) })
 		changes.Add(1)
-		leave[leading]() // which gives the lease up: the other follows
+		leave[leading]() // frees the lease, so that the other replica leads
 	}
 	testenv.Eventually(t, "the last replica to lead", func(context.Context) error { return leases[0].held() })
 	close(stop)
@@ -314,7 +315,7 @@ func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
 	end()
 }
 
-// A process that was frozen past its lease learns so at once, and writes nothing.
+// A process that was frozen until its lease ran out notices it at once, and writes nothing.
 func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 	const good = 10 * time.Second
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
@@ -339,7 +340,7 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 		defer stop()
 		go func() { ended <- l.watch(func() { close(lost) })(ctx) }()
 
-		time.Sleep(time.Hour) // no replica leads, and nothing is lost
+		time.Sleep(time.Hour) // no replica leads, so nothing is lost
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			if err := send(method, "/api/v1/things"); !errors.Is(err, errNotLeading) {
 				t.Errorf("%s by a replica that does not lead: %v", method, err)
@@ -384,9 +385,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// The API proxy knows the Leases of the operator's election, of one leader and of shards.
+// The API proxy refuses writes of the Leases of the operator's election, with one leader and with shards.
 func TestNewProxy_RefusesWritesOfTheLeases(t *testing.T) {
-	c := cluster{config: &rest.Config{Host: "http://127.0.0.1:1"}} // where no server is
+	c := cluster{config: &rest.Config{Host: "http://127.0.0.1:1"}} // no server is there
 	o := &runOptions{leaderElect: true, leaderID: "op", leaderNamespace: "system", leaderRenewDeadline: time.Second, proxyAnonymous: true}
 	for _, o.shards = range []shardCount{0, 8} {
 		l := must.Get(o.newLease(c, logr.Discard()))(t)

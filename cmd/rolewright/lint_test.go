@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// scaffolded makes a project of one kind in a new working directory.
+// scaffolded makes a project with one kind in a new working directory.
 func scaffolded(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -26,7 +26,7 @@ func scaffolded(t *testing.T) {
 	}
 }
 
-// replaceIn changes a file, where old must be.
+// replaceIn replaces old, which must be there, in a file.
 func replaceIn(t *testing.T, file, old, with string) {
 	t.Helper()
 	data := must.Get(os.ReadFile(file))(t)
@@ -47,7 +47,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 	)
 	tests := map[string]struct {
 		file, old, with string
-		// want are the findings, as far as their messages are shown here.
+		// want are parts of the output. Those that begin with RW are all findings.
 		want []string
 		code int
 	}{
@@ -77,7 +77,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 			replaceIn(t, tt.file, tt.old, tt.with)
 			args := []string{"rolewright", "lint"}
 			if tt.file != tasks && tt.code+len(tt.want) > 0 {
-				args = append(args, "--syntax-check=false") // Ansible takes a second, and has nothing to say of these
+				args = append(args, "--syntax-check=false") // Ansible takes a second, and finds nothing here
 			}
 			code, stdout, stderr := invoke(args...)
 			if code != tt.code {
@@ -102,8 +102,8 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 	}
 }
 
-// A CRD that keeps any spec, as those of operator-sdk, is right for a role without an argument spec: what a role has
-// defaults for is not all that objects set.
+// A CRD that accepts any spec, as operator-sdk makes it, is right for a role without an argument spec: objects may set
+// more than what has a default in the role.
 func TestLint_KeepsAnOpenCRD(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("GITHUB_ACTIONS", "")
@@ -119,7 +119,7 @@ func TestLint_KeepsAnOpenCRD(t *testing.T) {
 	}
 }
 
-// A CRD that was made of the defaults is behind when they change.
+// If a CRD was made from the defaults of a role, lint reports that it is outdated when they change.
 func TestLint_AClosedCRDOfDefaultsIsBehind(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("GITHUB_ACTIONS", "")
@@ -136,8 +136,8 @@ func TestLint_AClosedCRDOfDefaultsIsBehind(t *testing.T) {
 	}
 }
 
-// TestLint_SpeaksTheFormsOfPipelines: a warning in each form, its exit code with
-// --strict, and a file that cannot be read.
+// TestLint_SpeaksTheFormsOfPipelines checks a warning in each output format, its exit code with --strict, and a file that
+// cannot be read.
 func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 	scaffolded(t)
 	replaceIn(t, "roles/web/defaults/main.yml", "text: Hello", "text: Hello\nsize: 1")
@@ -186,7 +186,7 @@ func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 	}
 }
 
-// The role of a playbook is compared as a role of a watch is, but for what the playbook may read.
+// lint compares the role of a playbook like the role of a watch, apart from what the playbook may read.
 func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
 	scaffolded(t)
 	if code, _, stderr := invoke("rolewright", "create", "api", "--group=", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml"); code != 0 {
@@ -201,7 +201,7 @@ func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
 	}
 }
 
-// A kind of Kubernetes has no CRD, and needs none.
+// A kind of Kubernetes itself has no CRD in the project, and needs none.
 func TestProject_WatchesAKindOfKubernetes(t *testing.T) {
 	scaffolded(t)
 	replaceIn(t, "watches.yaml", "- group: apps.example.com", "- {version: v1, group: '', kind: Namespace, role: web}\n- group: apps.example.com")

@@ -16,8 +16,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestLogFormat_OneLineForEachTaskWithTheSameKeys logs more tasks than zap would keep of lines
-// with one message, of a role that would like to write lines and escape sequences of its own.
+// TestLogFormat_OneLineForEachTaskWithTheSameKeys logs more tasks than zap's sampling would keep of one message. The role
+// tries to write lines and escape sequences of its own.
 func TestLogFormat_OneLineForEachTaskWithTheSameKeys(t *testing.T) {
 	const tasks = 150
 	hostile := "a\nlevel=error task=\"forged\" \x1b[2J\x9b\u009b\u202e=\r{\"a\":1}"
@@ -133,7 +133,7 @@ func TestLogFormat_AndTheFlagsOfAnsibleOperator(t *testing.T) {
 	}
 }
 
-// Values of all kinds, and keys that are no word.
+// Values may be of any kind, and keys need not be words.
 func TestLogFormat_LogfmtOfAnyValue(t *testing.T) {
 	var out bytes.Buffer
 	o := &logOptions{logFormat: logLogfmt}

@@ -22,7 +22,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// asProgram makes the test binary be rolewright, so that tests can signal it.
+// asProgram makes the test binary run as rolewright, so that tests can send it signals.
 const asProgram = "ROLEWRIGHT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -44,8 +44,8 @@ func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
 		name   string
 		args   string
 		code   int
-		stdout string // a part of it; empty: nothing is printed
-		stderr string // all of it
+		stdout string // part of the output; empty if nothing is printed
+		stderr string // the whole text
 	}{
 		{
 			name:   "version",
@@ -183,8 +183,7 @@ func TestExitCode_PrintsWhatIsNotPrintedYet(t *testing.T) {
 	}
 }
 
-// TestExecute_ThirdSignalDoesNotWait uses a program that cannot end: its
-// output is never read.
+// TestExecute_ThirdSignalDoesNotWait uses a program that cannot end, because its output is never read.
 func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	unread, stuck := io.Pipe()
 	t.Cleanup(func() { _ = unread.Close() })
@@ -197,7 +196,8 @@ func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends what reads the output, too, and a terminal may be closed then: the runs have their time all the same.
+// Ctrl-C also ends the reader of the output, and then the terminal may close. These signals do not make the program
+// impatient: runs still have their time.
 func TestExecute_OutputAndTerminalThatGoAreNotImpatient(t *testing.T) {
 	unread, stuck := io.Pipe()
 	t.Cleanup(func() { _ = unread.Close() })
@@ -213,7 +213,7 @@ func TestExecute_OutputAndTerminalThatGoAreNotImpatient(t *testing.T) {
 	must.Be(t, "exit code", exitFailed, <-code)
 }
 
-// A terminal that is closed ends the program in order, as Ctrl-C does.
+// If its terminal closes, the program ends in order, as with Ctrl-C.
 func TestMain_EndsInOrderWithItsTerminal(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -228,7 +228,7 @@ func TestMain_EndsInOrderWithItsTerminal(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], "get", "runs", "--server", server.URL, "--service-account", "a/b") // it asks for a token
+	cmd := exec.CommandContext(ctx, os.Args[0], "get", "runs", "--server", server.URL, "--service-account", "a/b") // asks the server for a token
 	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
 	must.Do(t, cmd.Start())
 	select {
@@ -241,7 +241,7 @@ func TestMain_EndsInOrderWithItsTerminal(t *testing.T) {
 	}
 }
 
-// A pipe that nothing reads does not kill the program, which may have a cluster to stop.
+// A pipe without a reader does not kill the program, which may have a cluster to stop.
 func TestMain_EndsInOrderWithItsPipe(t *testing.T) {
 	unread, out, err := os.Pipe()
 	must.Do(t, err)
@@ -260,7 +260,7 @@ func TestOutputIsGone_OfPipesAndSockets(t *testing.T) {
 	sockets := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
 	file := must.Get(os.Open(os.DevNull))(t)
 	t.Cleanup(func() { _ = file.Close() })
-	for _, pair := range [][2]int{pipe, sockets} { // the first is read
+	for _, pair := range [][2]int{pipe, sockets} { // the first pair has a reader
 		out, other := int32(pair[1]), int32(file.Fd())
 		if outputIsGone(out, other) || outputIsGone(other, out) {
 			t.Errorf("%v is gone while it is read", pair)
@@ -301,7 +301,7 @@ func TestNearestFlag_NamesNoHiddenOrDeprecatedFlag(t *testing.T) {
 	}
 }
 
-// Colours are for terminals alone, and for people who want them.
+// Only terminals get colours, and only if the user wants them.
 func TestColoured_OnlyOnATerminal(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

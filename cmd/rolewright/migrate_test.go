@@ -18,8 +18,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// ofEachRule is a project in ansible-operator's layout that has one of each difference
-// that the layouts of public operators do not have.
+// ofEachRule is a project in ansible-operator's layout with those differences that the layouts of public operators do not
+// have.
 func ofEachRule() map[string]string {
 	return map[string]string{
 		"watches.yaml": `---
@@ -127,8 +127,7 @@ func TestMigrateReport_NamesEachDifferenceAndItsPlace(t *testing.T) {
 	}
 }
 
-// TestMigrateReport_OfAProjectThatFits: a scaffolded project has nothing that stops it, and
-// apply has nothing to do.
+// TestMigrateReport_OfAProjectThatFits: a scaffolded project has no blockers, and apply has nothing to do.
 func TestMigrateReport_OfAProjectThatFits(t *testing.T) {
 	scaffolded(t)
 	code, stdout, stderr := invoke("rolewright", "migrate", "report", "-o", "json")
@@ -146,7 +145,7 @@ func TestMigrateReport_OfAProjectThatFits(t *testing.T) {
 	}
 }
 
-// git runs git in this directory, and returns its output.
+// git runs git in the working directory and returns its output.
 func git(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput()
@@ -156,7 +155,7 @@ func git(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// commitAll makes a git repository of this directory.
+// commitAll makes the working directory a git repository.
 func commitAll(t *testing.T) {
 	t.Helper()
 	t.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -169,8 +168,8 @@ func commitAll(t *testing.T) {
 	git(t, "commit", "-q", "-m", "All")
 }
 
-// The layouts of public operators: AWX, EDA, Kiali, Tackle, visitors, the sample of the
-// SDK, and what it makes for helm-operator. Each golden file has the report, what apply changes, and what is left.
+// The layouts are those of public operators: AWX, EDA, Kiali, Tackle, visitors, the SDK's sample, and what the SDK makes
+// for helm-operator. Each golden file has the report, the changes that apply makes, and what is left.
 func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 	here := must.Get(filepath.Abs("testdata/migrate"))(t)
 	withChartProgram(t)
@@ -213,7 +212,8 @@ func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 	writeProject(t, ofEachRule())
 	_, more, _ := invoke("rolewright", "migrate", "report")
 	for _, rule := range migrate.Rules() {
-		// See TestMigrateReport_Command, TestRead_ProgramsThatTheImageDoesNotHave, TestRead_HooksOfCharts, TestReport_ListWithoutGet.
+		// These rules have tests of their own: TestMigrateReport_Command, TestRead_ProgramsThatTheImageDoesNotHave,
+		// TestRead_HooksOfCharts, TestReport_ListWithoutGet.
 		elsewhere := []string{"RW609", "RW626", "RW630", "RW636"}
 		if !strings.Contains(seen.String()+more, "["+rule.ID+"]") && !slices.Contains(elsewhere, rule.ID) {
 			t.Errorf("no project has %s, %s", rule.ID, rule.Title)
@@ -221,7 +221,7 @@ func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 	}
 }
 
-// withoutIndex is a diff of git in the form of diff -u: without what git says beside.
+// withoutIndex turns a diff of git into the form of diff -u.
 func withoutIndex(diff string) string {
 	return regexp.MustCompile(`(?m)^(?:diff|index) .*\n|(^@@ .* @@).*`).ReplaceAllString(diff, "$1")
 }
@@ -270,7 +270,7 @@ func TestMigrateApply_RefusesAndTakesBack(t *testing.T) {
 	})
 }
 
-// The root of an image, and the Deployment of a cluster.
+// The report takes the root of an image, and the Deployment of a cluster.
 func TestMigrateReport_OfAnImageAndADeployment(t *testing.T) {
 	writeProject(t, map[string]string{
 		"image/opt/ansible/watches.yaml":             "- {version: v1, group: example.com, kind: Tea, role: /opt/ansible/roles/tea, markUnsafe: true}\n- {version: v1, group: example.com, kind: Pot, role: kitchen.china.pot, markUnsafe: true}\n",
@@ -312,7 +312,7 @@ func TestMigrateReport_OfAnImageAndADeployment(t *testing.T) {
 	}
 }
 
-// A watch of a command is none of ansible-operator's, and has no templates to mark.
+// ansible-operator has no commands, so a watch of a command has no templates to mark.
 func TestMigrateReport_Command(t *testing.T) {
 	writeProject(t, map[string]string{"watches.yaml": "- {group: example.com, version: v1, kind: Cup, command: [/bin/sh]}\n"})
 	if code, stdout, stderr := invoke("rolewright", "migrate", "report"); code != 1 || strings.Contains(stdout, "markUnsafe") ||

@@ -24,16 +24,16 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// program is rolewright in a process of its own.
+// program is a rolewright process.
 type program struct {
 	cmd     *exec.Cmd
-	output  lockedBuffer // both streams
+	output  lockedBuffer // stdout and stderr
 	ended   chan struct{}
 	health  string // base URL
 	metrics string // URL
 }
 
-// lockedBuffer is read while a process writes into it.
+// lockedBuffer can be read while a process writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -51,8 +51,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// startRun starts "rolewright run" on free ports; the test's end ends it. env
-// has the form NAME=value.
+// startRun starts "rolewright run" on free ports and stops it at the end of the test. The entries of env have the form
+// NAME=value.
 func startRun(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	health, metrics := testenv.Address(t), testenv.Address(t)
@@ -80,19 +80,19 @@ func startRun(t *testing.T, env []string, args ...string) *program {
 		if t.Failed() {
 			t.Logf("output of the program:\n%s", p.output.String())
 		}
-		_ = p.cmd.Process.Kill() // an error means that it has ended
+		_ = p.cmd.Process.Kill() // fails if the process has ended
 		<-p.ended
 	})
 	return p
 }
 
-// exit waits for the program's end and returns its exit code.
+// exit waits until the program has ended and returns its exit code.
 func (p *program) exit() int {
 	<-p.ended
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// eventuallyLogs waits until the program's log has the text.
+// eventuallyLogs waits until the program's log contains the text.
 func (p *program) eventuallyLogs(t *testing.T, text string) {
 	t.Helper()
 	testenv.Eventually(t, fmt.Sprintf("log line with %q", text), func(context.Context) error {
@@ -141,7 +141,7 @@ func fetch(ctx context.Context, url, token string) (status int, body string, err
 	return resp.StatusCode, string(data), err
 }
 
-// watchesFor is a watches file for a new kind, with a playbook that says hello.
+// watchesFor writes a watches file for a new kind, with a playbook that says hello.
 func watchesFor(t *testing.T, cfg *rest.Config) string {
 	t.Helper()
 	gvk := testenv.CRD(t, cfg)
@@ -160,8 +160,7 @@ func write(t *testing.T, file, content string) {
 	must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 }
 
-// kubeconfigEnv is the environment by which a program reaches the test's API
-// server.
+// kubeconfigEnv returns the environment variable that leads a program to the test's API server.
 func kubeconfigEnv(t *testing.T, cfg *rest.Config) string {
 	t.Helper()
 	return "KUBECONFIG=" + testenv.Kubeconfig(t, cfg)
@@ -235,7 +234,7 @@ func TestRun_GivesMetricsOnlyToWhomRBACAllows(t *testing.T) {
 func TestRun_LeaderHandsOverAtItsEnd(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
-	// A Lease of an hour: only one that is released can change hands here.
+	// The Lease lasts an hour, so another replica can only take it after its release.
 	args := []string{
 		"--watches-file=" + watchesFor(t, cfg), "--leader-elect", "--leader-election-id=op",
 		"--leader-election-namespace=" + namespace, "--leader-elect-lease-duration=1h", "--leader-elect-renew-deadline=30m",
@@ -244,7 +243,7 @@ func TestRun_LeaderHandsOverAtItsEnd(t *testing.T) {
 	first := startRun(t, env, args...)
 	first.eventuallyLogs(t, "Serving kind")
 	second := startRun(t, env, args...)
-	second.eventuallyAnswers(t, second.health+"/readyz", http.StatusOK) // a standby is ready
+	second.eventuallyAnswers(t, second.health+"/readyz", http.StatusOK) // a standby replica is ready
 	if strings.Contains(second.output.String(), "Serving kind") {
 		t.Error("two instances serve the kind at the same time")
 	}

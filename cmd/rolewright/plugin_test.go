@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// kubectl finds the program by a link, and asks it for completions by another.
+// kubectl finds the program through one link, and asks it for completions through another.
 func TestKubectlPlugin(t *testing.T) {
 	t.Parallel()
 	kubectl := must.Get(filepath.Abs("../../bin/tools/kubectl"))(t)

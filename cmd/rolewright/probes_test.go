@@ -11,13 +11,14 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The API server asks only Pods that are ready, and a kind may need their answers to be read.
+// The API server sends webhook requests only to ready Pods. The kinds may only become readable once these requests are
+// answered.
 func TestProbes_AreReadyForWebhooksBeforeKindsAreRead(t *testing.T) {
 	for want, webhooks := range map[int]healthz.Checker{http.StatusInternalServerError: nil, http.StatusOK: healthz.Ping} {
 		o := runOptions{}
 		o.healthBindAddress = "127.0.0.1:0"
 		p := must.Get(o.newProbes(t.Context(), &assembly.RunnerCheck{}))(t)
-		p.webhooks = webhooks // no set has started, so no kind is read
+		p.webhooks = webhooks // no set has started, so no kind has been read
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- p.serve(ctx) }()

@@ -9,7 +9,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run of dev is found without --runner-root, and what is nowhere is said of both places.
+// replay finds a run of dev without --runner-root. If a run is in neither place, the error names both.
 func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -19,7 +19,7 @@ func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatal(found, err)
 	}
-	// The run was made of a copy, which is gone.
+	// The run used a copy of the content, which no longer exists.
 	events := filepath.Join(found[0], "artifacts/11111111-1111-4111-8111-111111111111/job_events")
 	must.Do(t, os.MkdirAll(events, 0o700))
 	must.Do(t, os.WriteFile(filepath.Join(events, "1-22222222-2222-4222-8222-222222222222.json"), []byte(`{"uuid": "22222222-2222-4222-8222-222222222222",
@@ -34,7 +34,7 @@ func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
 	}
 }
 
-// What is typed gathers facts as the project's Pod does.
+// Commands that people call gather facts as the project's Pod does.
 func TestGatherAsDeployed(t *testing.T) {
 	scaffolded(t)
 	must.Do(t, os.Unsetenv(envGathering))
@@ -48,7 +48,7 @@ func TestGatherAsDeployed(t *testing.T) {
 	}
 }
 
-// What is missing is said in our words, with exit code 2.
+// If an argument is missing, the error is ours, and the exit code is 2.
 func TestMissing_IsSaid(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if code, _, stderr := invoke("rolewright", "init"); code != 0 {

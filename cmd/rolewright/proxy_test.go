@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// project writes a watches file for kinds, all with the same role, and returns its path.
+// project writes a watches file for kinds that all have the same role, and returns its path.
 func project(t *testing.T, kinds ...schema.GroupVersionKind) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 		name   string
 		code   int
 		args   []string
-		stderr string // a part of it
+		stderr string // part of the text
 	}{
 		{"no owner", exitUsage, nil, `--owner "": give the object as KIND/NAME, such as Memcached/sample`},
 		{"no name", exitUsage, []string{"--owner=Widget"}, `--owner "Widget": give the object as KIND/NAME`},
@@ -110,7 +110,7 @@ func TestProxyCommand_SaysWhatIsWrongWithTheWayToTheServer(t *testing.T) {
 	}
 }
 
-// createObject makes an object without specification.
+// createObject makes an object without a spec.
 func createObject(t *testing.T, gvk schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	obj := &unstructured.Unstructured{}
@@ -132,8 +132,8 @@ func createObject(t *testing.T, gvk schema.GroupVersionKind, namespace, name str
 	return obj
 }
 
-// TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd uses owners in the namespace of the kubeconfig's context, to which
-// their watch keeps its runs, and in none.
+// TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd uses an owner without a namespace, and one in the namespace of
+// the kubeconfig's context, to which its watch confines runs.
 func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 	cfg := testenv.Config(t)
 	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, cfg))

@@ -40,13 +40,13 @@ func TestWatchesReference_IsInStepWithTheFields(t *testing.T) {
 	checkPage(t, "watches.md", watchesDoc())
 }
 
-// situation is a moment in the life of an object, and the status that it makes.
+// situation is a moment in the life of an object, and the status at that moment.
 type situation struct {
 	title  string
 	status map[string]any
 }
 
-// sampleRun has every field that is recorded.
+// sampleRun returns a run with every field that is recorded.
 func sampleRun(result status.Result, reason string) status.Run {
 	began := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	return status.Run{
@@ -104,7 +104,7 @@ func situations() []situation {
 	}
 }
 
-// statusMeanings say what the fields of status.ansible are for.
+// statusMeanings says what the fields of status.ansible are for.
 func statusMeanings() map[string]string {
 	return map[string]string{
 		"activeRun": "The run in progress; missing between runs.", "lastRun": "The last run that has ended.",
@@ -132,7 +132,7 @@ func statusMeanings() map[string]string {
 	}
 }
 
-// paths lists the fields of a value, with their types.
+// paths lists the fields of a value with their types.
 func paths(prefix string, value any, into map[string]string) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -152,7 +152,7 @@ func paths(prefix string, value any, into map[string]string) {
 	delete(into, "")
 }
 
-// reasonsOf are the constants of a file whose values are reasons, with what their comments say.
+// reasonsOf returns the constants of a file that are reasons, with their doc comments.
 func reasonsOf(t *testing.T, path string, is func(name string) bool) []string {
 	t.Helper()
 	file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
@@ -236,7 +236,7 @@ func TestStatusReference_IsInStepWithWhatIsWritten(t *testing.T) {
 	checkPage(t, "status.md", statusDoc(t))
 }
 
-// Every variable that the program reads itself is on the page.
+// The page lists every variable that the program itself reads.
 func TestEnvironmentReference_HasEveryVariable(t *testing.T) {
 	page := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "reference", "environment.md")))(t)
 	file := must.Get(parser.ParseFile(token.NewFileSet(), "run_complete.go", nil, 0))(t)

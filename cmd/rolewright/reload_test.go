@@ -17,7 +17,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A file that changes all the time keeps what has changed from use: that is told, once.
+// If a file changes all the time, no changed content comes into use. The operator says so once.
 func TestReload_SaysThatContentDoesNotRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, log, reg := t.TempDir(), []string{}, prometheus.NewRegistry()
@@ -45,7 +45,7 @@ func TestReload_SaysThatContentDoesNotRest(t *testing.T) {
 	})
 }
 
-// A copy that could not be made, as on a full disk, is made when it can be.
+// If a copy cannot be made, as on a full disk, the operator tries again until it can.
 func TestReload_TriesACopyAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, root, log := t.TempDir(), filepath.Join(t.TempDir(), "root"), ""

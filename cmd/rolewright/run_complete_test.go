@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// parse returns options as the command line and the environment give them,
-// before complete, and the sources to complete them from.
+// parse parses the command line and the environment. It returns the options before complete, and the sources to complete
+// them from.
 func parse(t *testing.T, args []string, env map[string]string) (*runOptions, sources) {
 	t.Helper()
 	o := &runOptions{}
@@ -27,7 +27,7 @@ func parse(t *testing.T, args []string, env map[string]string) (*runOptions, sou
 	}
 }
 
-// text renders notices as "message key=value".
+// text formats notices as "message key=value".
 func text(notices []notice) []string {
 	var lines []string
 	for _, n := range notices {
@@ -47,9 +47,9 @@ func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 		name  string
 		args  []string
 		env   map[string]string
-		check func(*runOptions) any // what is compared with want
+		check func(*runOptions) any // returns what is compared with want
 		want  any
-		notes []string // exact, but for those that every start has
+		notes []string // exact, without the notices of every start
 	}{
 		{
 			name:  "the old name of the metrics address",
@@ -359,7 +359,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 }
 
 func TestComplete_AcceptsWhatAnsibleOperatorAccepts(t *testing.T) {
-	// Deployments in the field; none of them may fail to start.
+	// These are deployments that exist. All of them must start.
 	tests := []struct {
 		name string
 		args string

@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Programs that have a manager of their own get what the flags say where none is given.
+// A program with its own manager gets the same defaults as the flags have.
 func TestDefaults_AreThoseOfTheFlags(t *testing.T) {
 	t.Parallel()
 	o, _ := parse(t, nil, nil)
@@ -29,7 +29,7 @@ func TestDefaults_AreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-// The Go code that a watch names is in another program.
+// The Go code that the watch names is in another program.
 func TestReadWatches_RefusesHandlers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "watches.yaml")

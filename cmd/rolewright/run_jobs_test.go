@@ -20,7 +20,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What does not go with runs as Jobs is refused, at the start and when watches are read again, and dev makes them here.
+// The operator refuses options that do not go with runs as Jobs, at the start and when it reads the watches again. dev
+// runs the content of such watches on this machine.
 func TestCheckJobs(t *testing.T) {
 	t.Parallel()
 	const url = "https://runs:8444"
@@ -52,7 +53,7 @@ func TestCheckJobs(t *testing.T) {
 	}
 }
 
-// Pods of runs are made of the image of the operator's container, whatever else is in its Pod.
+// The Pods of runs use the image of the operator's container, whatever other containers its Pod has.
 func TestOwnImage(t *testing.T) {
 	t.Parallel()
 	name := must.Get(os.Hostname())(t)
@@ -75,7 +76,7 @@ func TestOwnImage(t *testing.T) {
 	}
 }
 
-// The time of the API server is that of its last answer, whatever the clock of this machine says.
+// The time comes from the API server's last answer, whatever this machine's clock says.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

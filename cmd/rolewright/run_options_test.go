@@ -22,7 +22,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		Hidden  bool
 	}
 	want := map[string]flag{
-		// Those of ansible-operator.
+		// ansible-operator has these.
 		"watches-file":                {Default: "./watches.yaml"},
 		"inject-owner-ref":            {Default: "true"},
 		"ansible-verbosity":           {Default: "2"},
@@ -57,8 +57,8 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"zap-log-level":               {},
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
-		"suppress-override-values":    {Default: "false"}, // helm-operator's
-		// Rolewright's.
+		"suppress-override-values":    {Default: "false"}, // helm-operator has it
+		// Only Rolewright has these.
 		"log-format":                {},
 		"warm-idle":                 {Default: "10m0s"},
 		"watch-content":             {Default: "false"},

@@ -19,8 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// An operator removes no runs of another cluster's objects, and adds nothing to its history. It has a directory of its own for that
-// cluster's runs, of which it removes what is left.
+// An operator does not remove the runs of another cluster's objects, and adds nothing to their history. It uses another
+// directory for its own cluster's runs, and cleans up only there.
 func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	cfg := testenv.Config(t)
 	root := filepath.Join(t.TempDir(), "runner")
@@ -65,7 +65,7 @@ func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	must.Be(t, "a history", true, there(filepath.Join(root, ".history")))
 }
 
-// Where the namespace kube-system may not be read, a runner root is taken for the cluster's, and nothing is noted.
+// If the operator may not read the namespace kube-system, it uses the runner root as it is, and notes no cluster in it.
 func TestRunnerRoot_WithoutRights(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// withChartProgram puts a program with the name of that which runs charts in PATH.
+// withChartProgram puts a program into PATH that has the name of the one that runs charts.
 func withChartProgram(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -18,7 +18,7 @@ func withChartProgram(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// shopChart is a chart with a schema, a hook, a CRD of its own and an optional object.
+// shopChart is a chart with a schema, a hook, a CRD and an optional object.
 func shopChart() map[string]string {
 	return map[string]string{
 		"Chart.yaml":           "apiVersion: v2\nname: web-shop\nversion: 0.1.0\ndescription: A shop.\n",
@@ -38,7 +38,7 @@ func writeChart(t *testing.T) string {
 	return dir
 }
 
-// The project of a chart has what the chart says, and nothing of Ansible; called again, the command writes nothing.
+// The project gets what the chart says, and nothing for Ansible. A second call writes nothing.
 func TestScaffold_OfAChart(t *testing.T) {
 	withChartProgram(t)
 	chart := writeChart(t)
@@ -72,7 +72,7 @@ func TestScaffold_OfAChart(t *testing.T) {
 	}
 }
 
-// What a newer chart does not have any more is named: it stays in the copy, and would be released.
+// The command names files that a newer chart no longer has, because they would stay in the copy and be released.
 func TestScaffold_OfANewerChart(t *testing.T) {
 	withChartProgram(t)
 	chart := writeChart(t)
@@ -89,7 +89,7 @@ func TestScaffold_OfANewerChart(t *testing.T) {
 	}
 }
 
-// A kind of a chart beside kinds of roles: the image gets the charts, and the program that runs them.
+// If a project has kinds of roles and kinds of charts, its image gets the charts and the program that runs them.
 func TestScaffold_AChartBesideARole(t *testing.T) {
 	withChartProgram(t)
 	chart := writeChart(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// treeText is what there is in a directory: each file with its name above its text.
+// treeText returns the files of a directory, each below its name.
 func treeText(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -40,8 +40,7 @@ func treeText(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// The files of a project with a kind of each sort are those of the golden file, and the
-// commands change nothing when they are called again after all others.
+// A project with a kind of each sort has the files of the golden file. A second call of each command changes nothing.
 func TestScaffold_Golden(t *testing.T) {
 	golden := must.Get(filepath.Abs("testdata/scaffold.golden"))(t)
 	t.Chdir(t.TempDir())
@@ -80,7 +79,7 @@ func TestScaffold_Golden(t *testing.T) {
 	must.Golden(t, *update, golden, got)
 }
 
-// Bad input is named with what to do, and nothing is written.
+// Commands name what is wrong with their input, say what to do, and write nothing.
 func TestScaffold_RefusesBadInput(t *testing.T) {
 	const api = "create api --group web --version v1 --kind Site "
 	const watch = "- {group: web.example.com, version: v1, kind: Site, role: /opt/ansible/roles/sites}\n"

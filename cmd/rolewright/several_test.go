@@ -12,8 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Of several watches of a kind, template and once take the one that the labels of the object
-// choose.
+// If a kind has several watches, template and once take the watch that the labels of the object select.
 func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 	role := t.TempDir()
 	file := filepath.Join(t.TempDir(), "watches.yaml")

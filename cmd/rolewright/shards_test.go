@@ -44,7 +44,7 @@ func TestShardCount(t *testing.T) {
 	}
 }
 
-// leaseServer keeps Leases as an API server does: with a version that changes with each write.
+// leaseServer keeps Leases as an API server does: each write gives them a new resource version.
 func leaseServer() *fake.Clientset {
 	client, version := fake.NewClientset(), 0
 	client.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -85,7 +85,7 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	meets(b, "a_1", "b_2")
 	meets(a, "a_1", "b_2")
 
-	// What else is there counts for nothing, whatever it says.
+	// Other Leases do not matter, whatever they say.
 	for name, holder := range map[string]string{"op": "8-shards", "op-replica-0123": "c_3", "op-shard-1": "a_1", "other": "\x1b[1m", "op-shard-x": "c_3"} {
 		must.Get(client.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}, metav1.CreateOptions{}))(t)
 	}
@@ -106,7 +106,7 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	if now = now.Add(1); !a.expired(version) || a.expired("") || a.expired("never seen") {
 		t.Error("the Lease of a shard has not expired after its length, or one that was never seen has")
 	}
-	if a.expired(long) { // its holder runs with the flag as it was before
+	if a.expired(long) { // its holder still runs with the old flag
 		t.Error("the Lease of a shard has expired while its holder has it by its own word")
 	}
 	meets(b, "a_1", "b_2")
@@ -125,7 +125,7 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 		refused++
 		return refused == 1, nil, errors.New("refused by a policy")
 	})
-	meets(a, "a_1") // whatever keeps it from tidying up
+	meets(a, "a_1") // it meets the others even if it cannot tidy up
 	meets(a, "a_1")
 	if refused != 2 {
 		t.Errorf("the Lease of a replica that is long gone was to be deleted %d times", refused)
@@ -135,8 +135,8 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	}
 }
 
-// A replica that crashes at each start takes no shard from those that run; one that stays takes its share. Replicas that start
-// together share the shards at once.
+// A replica that crashes at each start takes no shard from the others. A replica that stays gets its share. Replicas that
+// start together share the shards at once.
 func TestShards_StayWhileAReplicaCrashesAtEachStart(t *testing.T) {
 	client, now := leaseServer().CoordinationV1().Leases("operators"), time.Now()
 	replica := func(name string) *replicas {
@@ -144,7 +144,7 @@ func TestShards_StayWhileAReplicaCrashesAtEachStart(t *testing.T) {
 		r.now = func() time.Time { return now }
 		return r
 	}
-	a, b := replica("a_0"), replica("b_2") // between which a third one moves shards, with some names
+	a, b := replica("a_0"), replica("b_2") // a third replica makes shards move between these two, depending on its name
 	s := &shards{n: 8, replicas: a, set: new(controller.Set), seats: map[int]*seat{}, newLease: func(int) *lease { return nil }}
 	for i := range s.n {
 		s.seats[i] = s.newSeat(i)
@@ -200,8 +200,8 @@ func TestShards_StayWhileAReplicaCrashesAtEachStart(t *testing.T) {
 	expect("one has stayed", "a_0", "b_2", "c_20")
 }
 
-// Who is to have a shard asks for it at the first look that finds it free or its Lease expired, and not before, when an elector
-// would wait for longer than a look.
+// The replica that should have a shard asks for it at the first look that finds it free or its Lease expired. It does not
+// ask earlier, because an elector would then wait for longer than until the next look.
 func TestShards_AreAskedForWhenTheyAreFree(t *testing.T) {
 	const length = 15 * time.Second
 	server, now := leaseServer(), time.Now()
@@ -249,7 +249,7 @@ func TestShards_AreAskedForWhenTheyAreFree(t *testing.T) {
 	asks("another one has, too", 0, 1, 2, 3, 4)
 }
 
-// endingManager takes no more kinds, like one that has been asked to end.
+// endingManager adds no more runnables, like a manager that has been asked to end.
 type endingManager struct {
 	manager.Manager
 	ending bool
@@ -262,7 +262,7 @@ func (m *endingManager) Add(r manager.Runnable) error {
 	return m.Manager.Add(r)
 }
 
-// A replica that is asked to end while it takes a shard gives that up again; its runs of other shards go on.
+// If a replica is asked to end while it takes a shard, it gives this shard up again. Its runs of other shards go on.
 func TestShards_TheEndComesWhileOneIsTaken(t *testing.T) {
 	mgr := &endingManager{Manager: must.Get(manager.New(&rest.Config{}, manager.Options{Metrics: metricsserver.Options{BindAddress: "0"}}))(t)}
 	set := must.Get(controller.Setup(mgr, controller.Options{
@@ -279,14 +279,14 @@ func TestShards_TheEndComesWhileOneIsTaken(t *testing.T) {
 	close(stopping)
 	is = s.newSeat(1)
 	is.giveUp()
-	is.left = false // it comes right after the shard is taken
+	is.left = false // giveUp comes right after the shard is taken
 	must.Do(t, s.serve(t.Context(), is, nil))
 	if is.held {
 		t.Error("the shard is not given up")
 	}
 }
 
-// Nothing is proved beyond what all shards are that are served.
+// The common Lease proves leadership no longer than the Lease of any shard that is served.
 func TestShards_AreProvedTogether(t *testing.T) {
 	now := time.Now()
 	l := &lease{until: now.Add(10 * time.Second)}
@@ -313,7 +313,7 @@ func TestShards_AreProvedTogether(t *testing.T) {
 	}
 }
 
-// What another replica has written of the common Lease proves as much as if this one had, at the time of its look before.
+// If another replica has written the common Lease, this proves as much as a write by this replica at its previous look.
 func TestLease_CommonIsRenewedByAnyReplica(t *testing.T) {
 	synctest.Test(t, commonIsRenewedByAnyReplica)
 }
@@ -334,7 +334,7 @@ func commonIsRenewedByAnyReplica(t *testing.T) {
 		}
 		return n
 	}
-	record := func(second int) resourcelock.LeaderElectionRecord { // of which the second has come
+	record := func(second int) resourcelock.LeaderElectionRecord { // waits until that second
 		at := begun.Add(time.Duration(second) * time.Second)
 		time.Sleep(time.Until(at))
 		return resourcelock.LeaderElectionRecord{HolderIdentity: "8-shards", RenewTime: metav1.Time{Time: at}}
@@ -354,12 +354,12 @@ func commonIsRenewedByAnyReplica(t *testing.T) {
 	if n := writes(); n != 2 || !a.proved().Equal(before) {
 		t.Errorf("%d writes, want 2; proved until %s, want %s, as when it looked before", n, a.proved(), before)
 	}
-	must.Do(t, a.Update(t.Context(), record(4))) // no one has
+	must.Do(t, a.Update(t.Context(), record(4))) // no replica has written
 	if n := writes(); n != 3 || !a.proved().After(before) {
 		t.Errorf("%d writes, want 3; proved until %s", n, a.proved())
 	}
 	must.Do(t, b.Update(t.Context(), record(5)))
-	a.seenAt.Time = a.seenAt.Add(-6 * time.Second) // its look before proves too little
+	a.seenAt.Time = a.seenAt.Add(-6 * time.Second) // its previous look proves too little
 	must.Do(t, a.Update(t.Context(), record(6)))
 	if n := writes(); n != 4 {
 		t.Errorf("%d writes, want 4: b's proves a little only", n)

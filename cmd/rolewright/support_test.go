@@ -20,7 +20,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The logs of what runs in a Pod, and of what ran in it before, are taken. TestHistory has the rest of a bundle.
+// The bundle has the logs of the Pod's containers and of their previous instances. TestHistory covers the rest of a
+// bundle.
 func TestPodLogs(t *testing.T) {
 	t.Parallel()
 	pod := corev1.Pod{
@@ -36,7 +37,7 @@ func TestPodLogs(t *testing.T) {
 	}
 }
 
-// Of a long log the end is taken, from the beginning of a line.
+// Of a long log, the bundle has the end, from the beginning of a line.
 func TestTailOf(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "", "a\nb\n": "a\nb\n", "line 1\nline 2\nline 3\n": "line 3\n", strings.Repeat("x", 100): strings.Repeat("x", 10)} {
@@ -53,7 +54,7 @@ func TestFlagsOf_LeavesOutWhatMayBeSecret(t *testing.T) {
 	must.Be(t, "flags", []string{"--leader-elect", "--ansible-args", "--ansible-args", "--ansible-args", "--api-port=6791"}, got)
 }
 
-// A proxy in the operator's Pod that lets people log in has its secrets in its flags.
+// A login proxy in the operator's Pod may have secrets in its flags.
 func TestTakenOf_HasNoFlagsOfOtherPrograms(t *testing.T) {
 	is := takenOf(corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "proxy", Image: "proxy:1", Args: []string{"--client-secret=x"}},
@@ -63,7 +64,7 @@ func TestTakenOf_HasNoFlagsOfOtherPrograms(t *testing.T) {
 	must.Be(t, "images", "proxy:1 operator:1", strings.Join(is.Images, " "))
 }
 
-// A run that is too old by now leaves those after it in the bundle, which says which replica has them.
+// If a run is no longer kept, the bundle still has the runs after it, and says which replica they come from.
 func TestSomeRuns(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
@@ -84,7 +85,7 @@ func TestSomeRuns(t *testing.T) {
 	must.Be(t, "runs, details and replica", []string{"2", "new", "a"}, []string{strconv.Itoa(len(is.Runs)), is.Details[0].ID, is.Metadata.Shards.Replica})
 }
 
-// What is missing in a bundle is said where it is made, too.
+// The command also prints that parts of the bundle are missing.
 func TestBundle_SaysThatPartsAreMissing(t *testing.T) {
 	t.Parallel()
 	for want, problems := range map[string][]string{"": nil, "1 part is missing: see problems.txt\n": {"a"}, "2 parts are missing: see problems.txt\n": {"a", "b"}} {

@@ -15,8 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// validateProject makes a directory with a watches file and content the
-// working directory.
+// validateProject changes to a new directory with a watches file and content.
 func validateProject(t *testing.T, watchesFile string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +34,7 @@ func validateProject(t *testing.T, watchesFile string) {
 	t.Chdir(dir)
 }
 
-// definition is a CustomResourceDefinition with the schema of a spec.
+// definition returns a CustomResourceDefinition with that schema of the spec.
 func definition(kind, spec string) string {
 	return "kind: CustomResourceDefinition\nspec:\n  group: example.com\n  names: {kind: " + kind + "}\n" +
 		"  versions: [{name: v1, schema: {openAPIV3Schema: {type: object, properties: {spec: " + spec + "}}}}]\n"
@@ -65,7 +64,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 	tests := map[string]struct {
 		watches string
 		args    []string
-		// want is the whole output; valid is whether the exit code is 0.
+		// want is the whole output; valid means that the exit code is 0.
 		want  string
 		valid bool
 	}{
@@ -112,7 +111,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 	}
 }
 
-// TestValidate_JSON is the interface that CI jobs read.
+// CI jobs read this output.
 func TestValidate_JSON(t *testing.T) {
 	requireAnsible(t)
 	validateProject(t, goodWatch+"  manageStatus: \"<yes>\"\n- version: v1\n  kind: Bad\n  role: bad\n  maxRunnerArtifacts: 0\n")
@@ -173,8 +172,7 @@ func TestValidate_JSON(t *testing.T) {
 	}
 }
 
-// TestValidate_WithoutAnsible: that the content was not checked is an error,
-// unless the check is switched off.
+// TestValidate_WithoutAnsible: if the content cannot be checked, this is an error, unless the check is switched off.
 func TestValidate_WithoutAnsible(t *testing.T) {
 	validateProject(t, goodWatch)
 	t.Setenv("PATH", t.TempDir())
@@ -191,7 +189,7 @@ func TestValidate_WithoutAnsible(t *testing.T) {
 	}
 }
 
-// TestValidate_UsageErrors are printed by main, not by the command.
+// TestValidate_UsageErrors: main prints these errors, not the command.
 func TestValidate_UsageErrors(t *testing.T) {
 	validateProject(t, goodWatch)
 	for _, args := range [][]string{{"a", "b"}, {"-o", "yaml"}, {"--nope"}} {
@@ -201,7 +199,7 @@ func TestValidate_UsageErrors(t *testing.T) {
 	}
 }
 
-// TestValidate_StopsWithItsContext: Ctrl-C is no verdict.
+// TestValidate_StopsWithItsContext: after Ctrl-C there is no verdict.
 func TestValidate_StopsWithItsContext(t *testing.T) {
 	requireAnsible(t)
 	validateProject(t, goodWatch)

@@ -19,17 +19,17 @@ func TestAwait_CountsAnObjectOnce(t *testing.T) {
 	cmd.SetOut(io.Discard)
 	one := unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a", "namespace": "x"}}}
 	met := func(*unstructured.Unstructured) (string, string, error) { return "reconciled", "", nil }
-	if err := (&waitOptions{}).await(cmd, &objectClient{}, []unstructured.Unstructured{one, one}, met); err != nil { // without a client to follow more
+	if err := (&waitOptions{}).await(cmd, &objectClient{}, []unstructured.Unstructured{one, one}, met); err != nil { // a client without a server: there must be nothing more to follow
 		t.Error(err)
 	}
 	other := *one.DeepCopy()
 	other.SetNamespace("y")
-	if objects := once([]unstructured.Unstructured{one, other, one}); len(objects) != 2 { // of which the timeout speaks
+	if objects := once([]unstructured.Unstructured{one, other, one}); len(objects) != 2 { // the objects that the timeout names
 		t.Errorf("%v", objects)
 	}
 }
 
-// Of the objects that are to be deleted, one that is gone says nothing of the others.
+// If one of the objects to be deleted is gone, the others are still waited for.
 func TestWait_ForObjectsOfWhichOneIsDeleted(t *testing.T) {
 	widgets := schema.GroupVersionResource{Group: "apps.example.com", Version: "v1", Resource: "widgets"}
 	there := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps.example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "there", "namespace": "ns"}}}
@@ -46,7 +46,7 @@ func TestWait_ForObjectsOfWhichOneIsDeleted(t *testing.T) {
 	}
 }
 
-// Without a record of runs, Ready is that of an earlier run.
+// If the status has no record of runs, its Ready condition may come from an earlier run.
 func TestRequested_WithoutARecordOfRuns(t *testing.T) {
 	status := map[string]any{"observedGeneration": int64(1), "conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a", "generation": int64(1)}, "status": status}}

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Who may write the Lease may write anything there: what is no bounded request asks
-// for nothing, also when its time comes.
+// A client that can write the Lease can write anything into it. A request that is not bounded has no effect, now or later.
 func TestYields_WhatIsNoBoundedRequestAsksForNothing(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }

@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// converting is a watch of v1 with conversions.
+// converting returns a watch of v1 that converts from other versions.
 func converting(moves ...watches.Move) watches.Watch {
 	return watches.Watch{
 		GVK:      schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"},
@@ -32,7 +32,7 @@ func jar(version, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// anything is a schema that takes what there is.
+// anything is a schema that accepts every value.
 func anything(string, string, any) (bool, error) { return true, nil }
 
 func specOf(t *testing.T, o *unstructured.Unstructured) string {
@@ -73,7 +73,8 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// The annotation is what a user makes of it: it puts back no field that no move names, and breaks nothing.
+// Users can change the annotation as they like. A conversion never restores a field from it that no move names, and never
+// fails because of it.
 func TestConvert_WhatUsersKeep(t *testing.T) {
 	t.Parallel()
 	w := converting(watches.Move{From: "spec.old"})
@@ -102,7 +103,7 @@ func TestConvert_WhatUsersKeep(t *testing.T) {
 	}
 }
 
-// What the schema does not take stays in the annotation, and so does the rest while no schema is known.
+// A value that the schema refuses stays in the annotation. Without a schema, the conversion fails.
 func TestConvert_KeptFieldsFitTheSchema(t *testing.T) {
 	t.Parallel()
 	w := converting(watches.Move{From: "spec.old"}, watches.Move{From: "spec.size.old"})
@@ -127,8 +128,8 @@ func TestConvert_KeptFieldsFitTheSchema(t *testing.T) {
 	}
 }
 
-// Whatever the moves and the object, an object that is converted there and back is what it was. Empty mappings are not
-// told from missing ones.
+// Whatever the moves and the object, an object that is converted there and back is unchanged. The test does not tell empty
+// mappings from missing ones.
 func FuzzConvert_ThereAndBack(f *testing.F) {
 	for seed := range uint64(2000) {
 		f.Add(seed)
@@ -150,7 +151,7 @@ func FuzzConvert_ThereAndBack(f *testing.F) {
 	})
 }
 
-// someMoves are such as Load takes.
+// someMoves returns moves that Load would accept.
 func someMoves(r *rand.Rand) (list []watches.Move) {
 	within := func(a, b string) bool { return a != "" && b != "" && strings.HasPrefix(a+".", b+".") }
 	path := func() string {
@@ -179,7 +180,7 @@ moves:
 	return list
 }
 
-// someFields has no empty mappings but at the top.
+// someFields returns fields without empty mappings below the top.
 func someFields(r *rand.Rand, depth int) map[string]any {
 	fields := map[string]any{}
 	for _, key := range []string{"a", "b", "c"} {

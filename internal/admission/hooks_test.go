@@ -13,11 +13,12 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A path leads to the same command on each machine and whatever else is in the file, or to none. A name is for people.
+// A path leads to the same command on every machine, whatever else is in the file, or to no command. The name is for
+// people.
 func TestHooks_PathsAreThoseOfCommands(t *testing.T) {
 	t.Parallel()
 	hooks := func(fields string) (paths, names []string) {
-		dir := t.TempDir() // another one each time
+		dir := t.TempDir() // another directory for each call
 		for _, name := range []string{"a.sh", "a-sh-2"} {
 			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o700))
 		}

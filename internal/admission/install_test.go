@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The operator may write into what belongs to its own kinds, by name; with cert-manager it may write nothing.
+// The operator may write to the objects of its own kinds, by name. With cert-manager it may write nothing.
 func TestInstall_PermissionsAreForTheOwnKinds(t *testing.T) {
 	t.Parallel()
 	w := converting()
@@ -45,7 +45,7 @@ func TestInstall_PermissionsAreForTheOwnKinds(t *testing.T) {
 	}
 }
 
-// Projects of operator-sdk have Pods without the name of the operator.
+// In projects of operator-sdk, the Pods do not have the name of the operator.
 func TestInstall_ServiceSelectsThePodsThatThereAre(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The API server looks at what changes the spec of an object, also on its way out, and at the labels of the selector.
+// The API server calls the webhook if an object's spec changes, even while the object is being deleted, and if its labels
+// match the selector.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	selector := metav1.LabelSelector{
@@ -39,7 +40,7 @@ func TestConditions(t *testing.T) {
 		return labels("") + `,"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":[` + finalizers + `]`
 	}
 	for name, tt := range map[string]struct {
-		before, was, after, is string // metadata and what is beside it
+		before, was, after, is string // metadata, and the fields beside it
 		want                   bool
 	}{
 		"nothing":                      {labels(""), `"spec":{"a":1}`, labels(""), `"spec":{"a":1}`, false},

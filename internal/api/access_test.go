@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A client that comes again and again costs the API server one review, whether it knows the token or not. Wrong tokens
-// take no place of right ones.
+// A client that comes again and again costs the API server one review, whether its token is valid or not. Wrong tokens do
+// not displace valid ones.
 func TestAuthenticate_AsksOnceForAWhile(t *testing.T) {
 	t.Parallel()
 	client, now := reviews(), time.Now()

@@ -27,12 +27,12 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// rights are which namespaces, and which objects of namespaces, a token may get; "*" for all.
+// rights lists the namespaces, and the objects in them, that a token may get. "/" means all.
 var rights = map[string][]string{
 	"admin": {"/"}, "team": {"one/"}, "single": {"one/a"}, "none": {},
 }
 
-// reviews is a client whose reviews are answered out of rights. TestHistory in test/e2e asks a real API server.
+// reviews is a client whose reviews are answered from rights. TestHistory in test/e2e asks a real API server.
 func reviews() *fake.Clientset {
 	c := fake.NewClientset()
 	c.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -181,7 +181,8 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 	}
 }
 
-// Of a run that is not there, and of one that a client may not see, the same is said: also that another replica may have it.
+// The answer is the same for a run that does not exist and for one that the client may not see. It also says when another
+// replica may have the run.
 func TestAPI_NoRun(t *testing.T) {
 	t.Parallel()
 	recorder := history.NewRecorder(nil, nil)
@@ -211,7 +212,7 @@ func TestAPI_NoRun(t *testing.T) {
 	}
 }
 
-// What waits is shown to those who may get the objects.
+// The queue only shows objects that the client may get.
 func TestAPI_Queue(t *testing.T) {
 	t.Parallel()
 	server, _ := serve(t)
@@ -242,7 +243,7 @@ func TestAPI_Queue(t *testing.T) {
 	}
 }
 
-// A client that comes back with the last ID gets each event of what it may see once.
+// A client that comes back with the last event ID gets every event that it may see once.
 func TestAPI_Events(t *testing.T) {
 	t.Parallel()
 	server, recorder := serve(t)
@@ -281,7 +282,7 @@ func TestAPI_Events(t *testing.T) {
 	must.Be(t, "after a cursor of before the start", "event: resync", lines.Text())
 }
 
-// Where the right to one kind is withdrawn, a stream of several goes on without it.
+// If a client loses the right to one kind, its stream of several kinds goes on without that kind.
 func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 	t.Parallel()
 	_, recorder := serve(t)
@@ -300,7 +301,7 @@ func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 		return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}, {"g", "v1", "Zone", "zones", false}}
 	}})
 	s.beat = time.Millisecond
-	s.access = newAccess(client, func() time.Time { return time.Unix(times.Add(60), 0) }) // no answer is recent
+	s.access = newAccess(client, func() time.Time { return time.Unix(times.Add(60), 0) }) // so that every answer is outdated
 	server := httptest.NewServer(http.HandlerFunc(s.events))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	_, body := ask(t, server, "admin", "/events")
@@ -324,7 +325,7 @@ func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 	must.Be(t, "event after the right is withdrawn", "other", next())
 }
 
-// Runs of objects that are in no namespace are stored without one.
+// Runs of cluster-scoped objects are stored without a namespace.
 func TestSelection_NamespaceOfAll(t *testing.T) {
 	t.Parallel()
 	in := [2]string{"g", "A"}

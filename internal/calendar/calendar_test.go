@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What fires around the changes of clocks: once a day, whatever the clock skips or shows twice.
+// Around changes of the clocks, a daily entry fires once a day, whatever hour the clock skips or repeats.
 func TestCron_Next(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text, zone, after string
@@ -79,7 +79,7 @@ func TestOpens(t *testing.T) {
 		"2026-05-06T22:00:00+02:00": "",
 		"2026-05-07T01:59:59+02:00": "",
 		"2026-05-07T02:00:00+02:00": "2026-05-07T22:00:00+02:00",
-		"2026-05-09T01:00:00+02:00": "", // that of Friday
+		"2026-05-09T01:00:00+02:00": "", // the window of Friday
 		"2026-05-09T02:00:00+02:00": "2026-05-09T12:00:00+02:00",
 		"2026-05-09T13:00:00+02:00": "2026-05-11T22:00:00+02:00",
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// archive writes entries in pairs of name and text; one whose text begins with -> is a link.
+// archive writes entries, which are pairs of name and text. A text that begins with -> makes a link.
 func archive(t *testing.T, entries ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "chart.tgz")
@@ -38,7 +38,7 @@ func archive(t *testing.T, entries ...string) string {
 
 const about = "name: shop\ndescription: A\n  shop.\n"
 
-// A directory and the archive of it are the same chart.
+// A directory and its archive are the same chart.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What is no chart, or would write where it does not belong, is refused, and the error says why.
+// A directory or archive that is no chart is refused, and so is an archive that would write outside. The error says why.
 func TestRead_Refuses(t *testing.T) {
 	t.Parallel()
 	linked := t.TempDir()

@@ -46,8 +46,8 @@ func TestOf_TakesTheProjectAndWhatWatchesNameElsewhere(t *testing.T) {
 	}
 }
 
-// What links lead to is copied under the name of the link, as Ansible would reach it; a
-// link to where it is has no end.
+// The target of a link is copied under the name of the link, as Ansible would reach it. Links that lead back to a parent
+// are not followed without end.
 func TestNew_CopiesWhatAnsibleReaches(t *testing.T) {
 	dir, parent := t.TempDir(), filepath.Join(t.TempDir(), "copies")
 	p := Place{Dirs: []string{dir}, Except: filepath.Join(dir, "runner")}
@@ -94,7 +94,7 @@ func TestNew_LeadsToCollectionsBesideThePlaybook(t *testing.T) {
 	}
 }
 
-// A copy is of one state, or there is none.
+// A copy has the content of one moment, or there is no copy.
 func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	dir, parent := t.TempDir(), t.TempDir()
 	p := Place{Dirs: []string{dir}, Watches: filepath.Join(dir, "watches.yaml")}
@@ -112,14 +112,14 @@ func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	}
 }
 
-// The files of a run stay until it ends; those of a process that was killed do not.
+// The files of a run stay until the run ends. The files of a process that was killed do not.
 func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	dir, parent := t.TempDir(), t.TempDir()
 	write(t, dir+"/a.yml", "a: [\n")
 	p := Place{Dirs: []string{dir}}
 	write(t, parent+"/killed/opt/a.yml", "")
 	first := copyOf(t, p, parent)
-	second := copyOf(t, p, parent) // removes only what no process has
+	second := copyOf(t, p, parent) // removes only copies that no process uses
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
 		t.Errorf("%v; copies: %v", err, entries)
 	}
@@ -149,7 +149,7 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	}
 }
 
-// Two links to the next directory in each of 30 are a thousand million ways to the last one.
+// With two links to the next directory in each of 30 directories, a thousand million paths lead to the last one.
 func TestState_HasABoundForLinks(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 30 {
@@ -163,7 +163,8 @@ func TestState_HasABoundForLinks(t *testing.T) {
 	}
 }
 
-// What tools keep in the working directory changes all the time: it is used where it is. Roles are not left out.
+// Tools change their hidden directories in the working directory all the time, so these are not copied, but used where
+// they are. Roles in hidden directories are copied.
 func TestOf_LeavesHiddenDirectoriesOfTheWorkingDirectoryOut(t *testing.T) {
 	dir := t.TempDir()
 	p := Of(dir, "", []watches.Watch{{Content: watches.Content{Role: ".roles/a"}}, {Content: watches.Content{Playbook: dir + "/p.yml"}}})

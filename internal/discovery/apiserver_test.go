@@ -29,7 +29,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// cluster is the API server for tests, which tests ask directly.
+// cluster is the API server of the tests, for direct requests.
 type cluster struct {
 	cfg       *rest.Config
 	transport http.RoundTripper
@@ -72,7 +72,7 @@ func newReply(resp *http.Response) (reply, error) {
 	return reply{Status: resp.StatusCode, Header: header, Body: string(body)}, err
 }
 
-// direct asks the API server itself.
+// direct sends a request to the API server itself.
 func (c *cluster) direct(ctx context.Context, path string, header http.Header) (reply, error) {
 	target, err := c.server.Parse(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *cluster) direct(ctx context.Context, path string, header http.Header) (
 	return newReply(resp)
 }
 
-// cached asks the cache.
+// cached sends a request to the cache.
 func cached(ctx context.Context, t *testing.T, c *Cache, path string, header http.Header) (reply, error) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
@@ -168,14 +168,13 @@ func TestAPIServer_AnOpenAPIDocumentUnderItsHashIsAsItWouldBeDirectly(t *testing
 	api.compare(t, hashed, http.Header{"Accept": {openAPIv3}})
 }
 
-// compare fails unless the cache answers as the API server does: at the first
-// request, from memory, and to a client that has the document already.
+// compare fails unless the cache answers like the API server: at the first request, from memory, and to a client that
+// already has the document.
 func (c *cluster) compare(t *testing.T, path string, header http.Header) {
 	t.Helper()
 	var before, after reply
 	var answers, conditional [2]reply
-	// Other tests change what is served: only what the API server says both
-	// before and after can be compared.
+	// Other tests change what is served, so answers are only compared if the API server says the same before and after.
 	testenv.Eventually(t, "documents to stay as they are for a moment", func(ctx context.Context) error {
 		cache := c.cache(t)
 		var errs [6]error
@@ -210,13 +209,13 @@ func (c *cluster) compare(t *testing.T, path string, header http.Header) {
 	}
 }
 
-// definition is the definition of a kind that does not exist yet.
+// definition returns the CRD of a kind that does not exist yet.
 func definition() *apiextensionsv1.CustomResourceDefinition {
 	return testenv.Definition(schema.GroupVersionKind{Group: testenv.Random("g") + ".rolewright.test", Version: "v1", Kind: "Gadget"},
 		testenv.ClusterScoped(), testenv.WithoutStatus())
 }
 
-// create makes the definition and does not wait until it is served.
+// create creates the CRD and does not wait until its kind is served.
 func (c *cluster) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	client, err := apiextensions.NewForConfig(c.cfg)
@@ -227,7 +226,7 @@ func (c *cluster) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefini
 	if _, err := crds.Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create CRD %s: %v", crd.Name, err)
 	}
-	ctx := context.WithoutCancel(t.Context()) // clean-up comes after the test's context has ended
+	ctx := context.WithoutCancel(t.Context()) // the clean-up comes after the end of the test's context
 	t.Cleanup(func() {
 		if err := crds.Delete(ctx, crd.Name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete CRD %s: %v", crd.Name, err)
@@ -235,8 +234,7 @@ func (c *cluster) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefini
 	})
 }
 
-// places are the documents that contain the definition's kind once it is served,
-// each with the representation in which it is requested.
+// places are the documents that contain the CRD's kind once it is served, each with the representation to request.
 func places(crd *apiextensionsv1.CustomResourceDefinition) map[string]http.Header {
 	list, none := http.Header{"Accept": {"application/json" + aggregated}}, http.Header{}
 	group := crd.Spec.Group
@@ -261,10 +259,10 @@ func TestAPIServer_ANewKindIsThereAsSoonAsItIsServed(t *testing.T) {
 	for path, header := range places(crd) {
 		wg.Go(func() {
 			testenv.Eventually(t, path+" to show the kind", func(ctx context.Context) error {
-				if time.Since(began) > unsettledFor/2 { // on a machine that is choked it takes longer than the cache asks each time
+				if time.Since(began) > unsettledFor/2 { // on a slow machine, this takes longer than the cache asks the API server each time
 					cache.Invalidate()
 				}
-				if _, err := cached(ctx, t, cache, path, header); err != nil { // so that the cache knows of the time before
+				if _, err := cached(ctx, t, cache, path, header); err != nil { // so that the cache has the document from before
 					return err
 				}
 				if direct, err := api.direct(ctx, path, header); err != nil || !shows(direct, crd) {
@@ -292,14 +290,14 @@ func TestAPIServer_ANewKindIsThereAsSoonAsItIsServed(t *testing.T) {
 	wg.Wait()
 }
 
-// errAbsent says that a kind is not served yet.
+// errAbsent means that a kind is not served yet.
 var errAbsent = errors.New("the kind is absent")
 
 func shows(r reply, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return r.Status == http.StatusOK && strings.Contains(r.Body, crd.Spec.Group)
 }
 
-// warm lets the cache learn all documents from before the definition.
+// warm makes the cache load all documents before the kind is served.
 func (c *cluster) warm(t *testing.T, cache *Cache, crd *apiextensionsv1.CustomResourceDefinition, gvr schema.GroupVersionResource) {
 	t.Helper()
 	for path, header := range places(crd) {
@@ -327,8 +325,8 @@ func TestAPIServer_AKindOfWhichNobodyTellsShowsWithinTheWindow(t *testing.T) {
 			}
 			return nil
 		})
-		// However long the machine takes: an answer without the kind may come
-		// only to who asks before the window has passed.
+		// However slow the machine is, an answer without the kind is only allowed for requests sent before the window has
+		// passed.
 		served := time.Now()
 		testenv.Eventually(t, path+" to show the kind in the cache", func(ctx context.Context) error {
 			asked := time.Now()
@@ -344,12 +342,12 @@ func TestAPIServer_AKindOfWhichNobodyTellsShowsWithinTheWindow(t *testing.T) {
 		})
 	}
 	got := must.Get(cache.Lookup(t.Context(), gvr))(t)
-	got.Verbs = nil // TestAPIServer_LookupKnowsResources has them
+	got.Verbs = nil // TestAPIServer_LookupKnowsResources checks them
 	must.Be(t, "what was got", Resource{GVR: gvr, Kind: "Gadget"}, got)
 }
 
-// orphan registers a group version that has no backend, and returns when the
-// API server knows that it cannot answer for it.
+// orphan registers a group version without a backend, and returns when the API server knows that the backend does not
+// answer.
 func (c *cluster) orphan(t *testing.T) schema.GroupVersion {
 	t.Helper()
 	gv := schema.GroupVersion{Group: testenv.Random("broken") + ".rolewright.test", Version: "v1"}
@@ -369,7 +367,7 @@ func (c *cluster) orphan(t *testing.T) schema.GroupVersion {
 	if _, err := services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create APIService %s: %v", service.GetName(), err)
 	}
-	ctx := context.WithoutCancel(t.Context()) // clean-up comes after the test's context has ended
+	ctx := context.WithoutCancel(t.Context()) // the clean-up comes after the end of the test's context
 	t.Cleanup(func() {
 		if err := services.Delete(ctx, service.GetName(), metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete APIService %s: %v", service.GetName(), err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gated answers once its channel is closed, or the request is cancelled.
+// gated answers when its channel is closed, or ends when the request is cancelled.
 func gated(gate <-chan struct{}, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -27,7 +27,7 @@ type asker struct {
 	answer *httptest.ResponseRecorder
 }
 
-// start sends a client and returns when it waits or is answered.
+// start starts a client and returns when it waits or has its answer.
 func start(t *testing.T, c *Cache, wg *sync.WaitGroup, path string) *asker {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestServeHTTP_WhoCameLaterIsNotToldOfAnEarlierAbsence(t *testing.T) {
 		first := start(t, c, &wg, "/apis/new.test")
 		time.Sleep(time.Millisecond)
 		later := start(t, c, &wg, "/apis/new.test")
-		s.will(says(200, "there")) // while the answer to the first is on its way
+		s.will(says(200, "there")) // while the first answer is on its way
 		close(gate)
 		wg.Wait()
 		want(t, first.answer, 404, "no")
@@ -88,7 +88,7 @@ func TestServeHTTP_AVanishedClientFailsNobody(t *testing.T) {
 		s.will(gated(gate, says(200, "one")))
 		var wg sync.WaitGroup
 		first, second, third := start(t, c, &wg, "/apis"), start(t, c, &wg, "/apis"), start(t, c, &wg, "/apis")
-		first.leave() // it has begun the request
+		first.leave() // the client that started the request
 		synctest.Wait()
 		third.leave()
 		synctest.Wait()
@@ -113,7 +113,7 @@ func TestServeHTTP_ARequestThatNobodyWaitsForEnds(t *testing.T) {
 			t.Errorf("the request went on for %v", waited)
 		}
 		s.will(says(200, "one"))
-		want(t, ask(t, c, "/apis"), 200, "one") // and fails no one who comes after
+		want(t, ask(t, c, "/apis"), 200, "one") // later clients are not affected
 	})
 }
 

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// script is an API server that answers with a function, in the goroutine of the
-// asker, so that tests under synctest use the clock of their bubble.
+// script is an API server that answers with a function. It runs in the goroutine of the client, so that tests under
+// synctest use the clock of their bubble.
 type script struct {
 	mu       sync.Mutex
 	answer   http.HandlerFunc
@@ -36,14 +36,14 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// will answers later requests with another function.
+// will sets the function that answers later requests.
 func (s *script) will(answer http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
 }
 
-// asked returns the requests since it was last called.
+// asked returns the requests since the last call.
 func (s *script) asked() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *script) asked() []*http.Request {
 	return s.requests
 }
 
-// wantAsked fails unless there were n requests since the last look.
+// wantAsked fails unless there were n requests since the last call of asked.
 func (s *script) wantAsked(t *testing.T, n int) {
 	t.Helper()
 	if got := s.asked(); len(got) != n {
@@ -59,8 +59,7 @@ func (s *script) wantAsked(t *testing.T, n int) {
 	}
 }
 
-// scripted is an empty cache in front of a script. Under synctest its clock
-// moves when all goroutines wait.
+// scripted returns an empty cache in front of a script. Under synctest, time passes when all goroutines wait.
 func scripted(t *testing.T, answer http.HandlerFunc) (*Cache, *script) {
 	t.Helper()
 	s := &script{answer: answer}
@@ -76,7 +75,7 @@ func newCache(t *testing.T, transport http.RoundTripper, server string) *Cache {
 	return New(transport, at, logr.Discard())
 }
 
-// says answers with a status, a body and, in pairs, a header.
+// says answers with a status, a body and a header in pairs.
 func says(status int, body string, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
@@ -98,7 +97,7 @@ func tagged(tag, body string) http.HandlerFunc {
 	}
 }
 
-// ask asks the cache and returns its answer; the header comes in pairs.
+// ask sends a request to the cache and returns the answer. The header comes in pairs.
 func ask(t *testing.T, c *Cache, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
@@ -113,7 +112,7 @@ func ask(t *testing.T, c *Cache, path string, header ...string) *httptest.Respon
 	return w
 }
 
-// want fails unless the answer is as given.
+// want fails unless the answer has that status and body.
 func want(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 	t.Helper()
 	if w.Code != status || w.Body.String() != body {

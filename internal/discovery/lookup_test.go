@@ -26,7 +26,7 @@ func widget(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "g.test", Version: "v1", Resource: resource}
 }
 
-// only serves one path; all others are broken.
+// only serves one path. All others are broken.
 func only(path string, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {

@@ -120,7 +120,7 @@ func TestServeHTTP_RevalidatesWithTheETag(t *testing.T) {
 			t.Fatalf("the API server was not asked whether %s holds: %v", tag, got)
 		}
 		want(t, ask(t, c, "/apis"), 200, "one")
-		s.wantAsked(t, 0) // it is as good as new
+		s.wantAsked(t, 0) // fresh again
 
 		s.will(tagged(`"A2"`, "two"))
 		time.Sleep(freshFor)
@@ -211,13 +211,13 @@ func TestServeHTTP_NothingOfAClientGoesUpstreamOrToAnother(t *testing.T) {
 	})
 }
 
-// broken is a body that ends before it is complete.
+// broken is a body that ends with an error.
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (broken) Close() error             { return nil }
 
-// transportFunc is a transport that fails in ways that a script cannot.
+// transportFunc is a transport that can fail in ways that a script cannot.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -264,7 +264,7 @@ func TestServeHTTP_NoDocumentStandsInForever(t *testing.T) {
 		ask(t, c, "/apis")
 		s.will(says(503, "sorry", "Retry-After", "1"))
 		for range keepFor / time.Minute {
-			want(t, ask(t, c, "/apis"), 200, "one") // it is in use, and does not get younger by that
+			want(t, ask(t, c, "/apis"), 200, "one") // use does not make the document younger
 			time.Sleep(time.Minute)
 		}
 		time.Sleep(time.Nanosecond)

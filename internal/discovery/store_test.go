@@ -61,8 +61,8 @@ func TestStore_AnOvertakenAnswerIsDropped(t *testing.T) {
 
 func TestServeHTTP_MemoryStaysBounded(t *testing.T) {
 	cases := map[string]struct {
-		body string // of every document
-		many int    // how many of them
+		body string // of each document
+		many int    // number of documents
 	}{
 		"large documents": {strings.Repeat("x", maxDocument-1), 4},
 		"nonsense":        {"", 2 * maxTotal / entryOverhead},

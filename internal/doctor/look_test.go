@@ -111,7 +111,7 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 	}
 }
 
-// The figures are the documented ones.
+// The figures of checkLimits are those of the documentation.
 func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page := must.Get(os.ReadFile("../../docs/operations.md"))(t)
@@ -127,7 +127,7 @@ func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// Kinds without a spec, such as ConfigMaps, have their fields beside the metadata.
+// Kinds without a spec, such as ConfigMap, have their fields beside the metadata.
 func TestKind_FieldsOutsideOfTheSpec(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]int{"data": 0, "status": 1} {
@@ -156,7 +156,7 @@ func TestCheckKind_ReadsTheSchema(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		schema *apiextensionsv1.JSONSchemaProps
-		want   []string // a part of each finding after the first
+		want   []string // part of each finding after the first
 	}{
 		"all is kept":      {nil, nil},
 		"named and kept":   {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": named, "status": keeping})), nil},

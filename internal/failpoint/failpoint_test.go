@@ -11,8 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A failpoint whose name is nowhere in the code would never crash anything, and
-// no one would notice.
+// A failpoint whose name is not in the code would never crash anything, and no other test would notice.
 func TestPoints_AreEachAtOnePlaceOfTheProgram(t *testing.T) {
 	count := map[string]int{}
 	for _, dir := range []string{"cmd", "controller", "runner"} {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Of a spec, the paths are named that differ; never what stands there.
+// Changed names the paths of a spec that differ, and never their values.
 func TestChanged(t *testing.T) {
 	const most = 20
 	type m = map[string]any

@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What editors, git and people do to files is told of, and what tools leave is not.
+// The watcher reports changes that editors, git and people make, and no files that tools leave behind.
 func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path string) {
@@ -24,7 +24,7 @@ func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 	write(".git/HEAD")
 	w := must.Get(New(dir))(t)
 	defer w.Close()
-	w.count = maxDirectories // most of which are gone
+	w.count = maxDirectories // as if there had been many directories, most of which are gone
 	for _, step := range []struct {
 		do   func()
 		want []string
@@ -32,7 +32,7 @@ func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 		{func() { write("roles/a/tasks/main.yml"); write(".git/HEAD"); write("roles/a/tasks/.main.yml.swp") }, []string{"roles/a/tasks/main.yml"}},
 		{func() { write("roles/b/tasks/main.yml"); write("watches.yaml") }, []string{"roles/b/tasks/main.yml", "watches.yaml"}},
 		{func() { write("roles/b/tasks/main.yml") }, []string{"roles/b/tasks/main.yml"}},
-		{func() { // as many editors write
+		{func() { // how many editors write
 			write("sedFsX1")
 			must.Do(t, os.Rename(filepath.Join(dir, "sedFsX1"), filepath.Join(dir, "watches.yaml")))
 		}, []string{"watches.yaml"}},
@@ -41,7 +41,7 @@ func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 		}, []string{"watches.yaml"}},
 	} {
 		var got []string
-		for range 3 { // a process that stands still in the middle tells of a part first
+		for range 3 { // if this process pauses in the middle, it first reports only a part
 			step.do()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			got = must.Get(w.Next(ctx))(t)

@@ -20,7 +20,7 @@ import (
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// runOf is the n-th run: they end a second after each other.
+// runOf returns the n-th run. The runs end one second after each other.
 func runOf(n int) Run {
 	r := Run{Brief: Brief{
 		ID: fmt.Sprintf("%08d-run", n), Object: Object{Kind: "A", Name: fmt.Sprint(n % 2)}, Result: "Succeeded",
@@ -41,7 +41,8 @@ func open(t *testing.T, o Options) *Store {
 	return s
 }
 
-// The beginning of an ID names a run only where no other one has it, wherever that is kept.
+// The beginning of an ID names a run only if no other run has the same beginning: on disk, waiting to be written, or in
+// progress.
 func TestRecorder_RunByTheBeginningOfItsID(t *testing.T) {
 	t.Parallel()
 	store := open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")})
@@ -85,7 +86,7 @@ func TestStore_KeepsRunsOverARestart(t *testing.T) {
 	for n := range 5 {
 		written(s, runOf(n))
 	}
-	written(s, runOf(4)) // its end is recorded twice, as after a restart
+	written(s, runOf(4)) // the end is recorded twice, as after a restart
 	must.Do(t, s.db.Load().Close())
 	must.Be(t, "mode", os.FileMode(0o600), must.Get(os.Stat(path))(t).Mode().Perm())
 
@@ -95,7 +96,7 @@ func TestStore_KeepsRunsOverARestart(t *testing.T) {
 			t.Errorf("there is a run %q", id)
 		}
 	}
-	s.Add(runOf(5)) // is not written yet
+	s.Add(runOf(5)) // not written yet
 	runs, next, err := s.Runs(Query{Limit: 3})
 	must.Do(t, err)
 	must.Be(t, "first page", []string{"00000005", "00000004", "00000003"}, idsOf(runs))
@@ -156,7 +157,7 @@ func TestStore_RemovesTheOldest(t *testing.T) {
 	}
 }
 
-// An operator starts with whatever it finds, and does not lose what it cannot read.
+// An operator starts whatever the file contains, and keeps a file that it cannot read.
 func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(path string) error{
@@ -184,8 +185,8 @@ func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
 	}
 }
 
-// A link to itself stands for a full disk, too many open files and a volume that is not there yet: the system refuses to open
-// a file in which nothing is wrong.
+// A link to itself stands for a full disk, too many open files, or a volume that is not there yet: the system cannot open
+// the file, although nothing is wrong with its content.
 func TestStore_OpensLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
@@ -205,13 +206,13 @@ func TestStore_OpensLater(t *testing.T) {
 	must.Do(t, later.db.Load().Close())
 }
 
-// What cannot be written waits on, and is read page by page meanwhile.
+// Runs that cannot be written wait. Until then, they can be read page by page.
 func TestStore_RunsThatWait(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
 	s := open(t, Options{Path: path})
 	open := s.db.Load()
-	must.Do(t, open.Close()) // as a disk that is full for a while
+	must.Do(t, open.Close()) // like a disk that is full for a while
 	for n := range 3 {
 		s.Add(runOf(n + 1))
 	}
@@ -234,7 +235,7 @@ func TestStore_IsWrittenByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
 	s := open(t, Options{Path: path})
-	later := New(s.opts) // of a replica that waits to lead
+	later := New(s.opts) // belongs to a replica that waits to lead
 	ctx, stop := context.WithCancel(t.Context())
 	served, servedLater := make(chan error), make(chan error)
 	go func() { servedLater <- later.Serve(t.Context()) }()
@@ -276,7 +277,7 @@ func TestRecorder(t *testing.T) {
 	must.Be(t, "tasks of the run in progress", 2, len(must.Get(r.Run(begun.ID))(t).Tasks))
 	finish := func(run *Run) { run.Finished, run.Result = at(10), "Succeeded" }
 	x.End(finish)
-	x.End(finish) // does nothing
+	x.End(finish) // no effect
 	is := must.Get(r.Run(begun.ID))(t)
 	must.Be(t, "tasks of the writes", []int{1, -1}, []int{is.Writes[0].Task, is.Writes[1].Task})
 	must.Be(t, "runs in progress", 0, len(r.Running()))
@@ -305,7 +306,7 @@ func TestRecorder(t *testing.T) {
 	}
 	oldest := r.Cursor() - uint64(len(r.events))
 	events, more, ok = r.Events(oldest)
-	<-more // there are more of them already
+	<-more // more are already there
 	must.Be(t, "events at a time", maxBatch, len(events))
 	must.Be(t, "they are known", true, ok)
 	for _, cursor := range []uint64{0, r.Cursor() + 1} {
@@ -318,7 +319,7 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// A run that says it has the ID of one in progress does not take its place.
+// A run that claims the ID of a run in progress does not replace it.
 func TestRecorder_KeepsTheRunInProgress(t *testing.T) {
 	t.Parallel()
 	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}), nil)
@@ -333,7 +334,7 @@ func TestRecorder_KeepsTheRunInProgress(t *testing.T) {
 	must.Be(t, "object and tasks", []string{"1", "1"}, []string{is.UID, fmt.Sprint(len(is.Tasks))})
 }
 
-// What tasks say is bounded for each run: one that says much does not drive the others out.
+// What the tasks of a run say is bounded, so that a run that says much does not displace the others.
 func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
 	t.Parallel()
 	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}), nil)
@@ -350,7 +351,7 @@ func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
 	}
 }
 
-// Of two times of a task only a much longer one differs, wherever it begins.
+// The duration of a task only differs if one is much longer than the other, whatever the durations are.
 func TestCompare_SlowTasks(t *testing.T) {
 	t.Parallel()
 	with := func(took ...time.Duration) (r Run) {

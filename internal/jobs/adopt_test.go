@@ -25,8 +25,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run that is adopted has had its time since its container was started, not since its Job was made. The clock of the node does not
-// make it longer than its Pod is there.
+// The time of an adopted run counts from the start of its container, not from the creation of its Job. If the node's clock
+// is wrong, it counts from the creation of the Pod at the earliest.
 func TestBegunAgo(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -50,8 +50,9 @@ func TestBegunAgo(t *testing.T) {
 	}
 }
 
-// New runs wait until those of an earlier process have been asked for, ended, or waited for long enough; the Jobs of the rest
-// are deleted, but not while others are followed, nor where another replica has the object by then.
+// New runs wait until the runs of an earlier process have been adopted or have ended, or until the wait has been long
+// enough. Then the Jobs that are left are deleted, but not while other runs are still followed, and not if another replica
+// has the object by then.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestAdoption(t *testing.T) {
 		if !r.Adopting() {
 			t.Error("new runs do not wait for those of a shard that is taken later")
 		}
-		has[types.UID("object of "+ids[3])] = false // and given up
+		has[types.UID("object of "+ids[3])] = false // and its shard is given up
 		if r.Adopting() {
 			t.Error("new runs wait for those of a shard that was given up")
 		}
@@ -118,13 +119,14 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// A run whose Job a replica has not seen yet may be another one's: its Pod is not told that there is no such run.
+// If a replica does not know a run, the run may belong to another replica: the Pod is not told that the run does not
+// exist.
 func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		has   func(types.UID) bool
 		leads func() bool
-		since time.Duration // that a Job was found which the cache lacks
+		since time.Duration // since when the cache has lacked a Job that exists
 		want  int
 	}{
 		"one leader":                         {nil, func() bool { return true }, time.Hour, http.StatusUnauthorized},
@@ -143,7 +145,7 @@ func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A Pod that waits for its image has begun nothing, though its node has taken it.
+// A Pod that waits for its image has not begun its run, even if it is on a node.
 func TestBegun(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
@@ -158,7 +160,7 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// A run whose ID stands in the status of another object is not adopted, and nothing of it is removed.
+// If the status of another object has the ID of a run, this object does not adopt the run, and removes nothing of it.
 func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -182,7 +184,7 @@ func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
 	}
 }
 
-// How long ago a run was made is told by the clock of the API server: one of this machine that is ahead does not end it.
+// The age of a run is measured by the API server's clock. A machine whose clock is ahead does not end the run.
 func TestHeld_AgeIsByTheClockOfTheServer(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -216,7 +218,7 @@ func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
 	}
 }
 
-// A replica that takes several shards at once lists the Jobs once, and no Secrets, which may be large.
+// A replica that takes several shards at once lists the Jobs once. It does not list Secrets, which may be large.
 func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -250,7 +252,8 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	}
 }
 
-// A Secret whose operator ended before it made the Job is removed, unless it may be that of a run that begins now.
+// If an operator ended before it made the Job, its Secret is removed, unless the Secret may belong to a run that is
+// beginning.
 func TestRemoveAlone(t *testing.T) {
 	t.Parallel()
 	const alone, begins, whole, foreign = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"

@@ -30,7 +30,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run whose node does not answer goes on at the replica that has the object next, which has to wait for its end as well.
+// If the node of a run does not answer, the run is handed over to the replica that has the object next. That replica also
+// has to wait for the end of the run.
 func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -39,7 +40,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deleted bool
 		begun   chan struct{}
-		cause   error // for which it was stopped
+		cause   error // why it was stopped; nil if it was not
 		want    error
 		says    string
 	}{
@@ -97,7 +98,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				}
 				synctest.Wait()
 				cancel(runner.ErrCluster)
-				synctest.Wait() // it has heard that
+				synctest.Wait() // until await has seen the cancellation
 				_ = r.pods.GetIndexer().Delete(pod)
 				_ = r.jobs.GetStore().Delete(job)
 				if tt.want != nil {
@@ -111,7 +112,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A stop that the API server refuses is tried again, and not without pause.
+// If the API server refuses to stop a run, the operator tries again, with longer and longer pauses.
 func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
 	})
 }
 
-// A run that was stopped does not hold up the end of the operator: its Pod may take long to end, and the operator does not see it any more.
+// A stopped run whose Pod takes long to end does not delay the end of the operator.
 func TestAwait_EndsWithTheOperator(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +191,8 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 	})
 }
 
-// A disk of the operator that is full is in the status of the runs, has room made on it, and keeps nothing of them.
+// If the operator's disk is full, the status of the run says so, and room is made on the disk. The Pod then sends its data
+// again.
 func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -216,7 +218,7 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	var begun struct{ Epoch string }
 	must.Do(t, json.Unmarshal(post("start", "", nil).Body.Bytes(), &begun))
 	event := eventOf(t, 64<<10)
-	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // as much as there is room for
+	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // fills the disk
 
 	ended := make(chan struct{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -241,7 +243,7 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	<-ended
 }
 
-// posted is the hub's answer to the Pod of a run.
+// posted returns the hub's answer to a request of the Pod.
 func posted(t *testing.T, r *Runner, at, epoch string, body []byte) *httptest.ResponseRecorder {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
@@ -251,13 +253,13 @@ func posted(t *testing.T, r *Runner, at, epoch string, body []byte) *httptest.Re
 	return answer
 }
 
-// eventOf is what a Pod sends: an event of so many bytes.
+// eventOf returns an event of that many bytes, as a Pod sends it.
 func eventOf(t *testing.T, size int) []byte {
 	t.Helper()
 	return fileOf(t, "job_events/1-a.json", make([]byte, size))
 }
 
-// fileOf is what a Pod sends: a file.
+// fileOf returns a file, as a Pod sends it.
 func fileOf(t *testing.T, name string, data []byte) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -268,8 +270,8 @@ func fileOf(t *testing.T, name string, data []byte) []byte {
 	return packed.Bytes()
 }
 
-// A run that was stopped ends with what this process has stopped it for, which its Pod does not know: its timeout, or that it was
-// cancelled.
+// A run that was stopped ends with the cause for which this process stopped it: its timeout, or a cancellation. The Pod
+// does not know the cause.
 func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{errors.New("it has taken 1h, its timeout"), errors.New("cancelled")} {
@@ -284,7 +286,7 @@ func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 		stop(cause)
 		outcome := must.Get(json.Marshal(runner.OutcomeOf(runner.Result{ExitCode: 254}, context.Canceled, 0)))(t)
 		client := fake.NewClientset()
-		client.PrependReactor("delete", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { // which ends the Pod
+		client.PrependReactor("delete", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { // deleting the Job ends the Pod
 			if code := posted(t, r, "files", begun.Epoch, fileOf(t, runner.OutcomeFile, outcome)).Code; code != http.StatusOK {
 				t.Errorf("the outcome is answered %d", code)
 			}
@@ -297,7 +299,7 @@ func TestFollow_ARunThatWasStoppedEndsWithItsCause(t *testing.T) {
 	}
 }
 
-// A Pod that sends more than a run may write has failed, and was not disrupted: it is not repeated as if the cluster had ended it.
+// If a Pod sends more than a run may write, the run has failed. It is not repeated like a run that the cluster ended.
 func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	t.Parallel()
 	req := runner.Request{ID: "11111111-1111-4111-8111-111111111111", Dir: filepath.Join(t.TempDir(), "run"), MaxBytes: 10 << 10, JobRun: &runner.JobRun{Token: "token", Subject: "uid"}}
@@ -307,7 +309,7 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	t.Cleanup(session.Close)
 	var begun struct{ Epoch string }
 	must.Do(t, json.Unmarshal(posted(t, r, "start", "", nil).Body.Bytes(), &begun))
-	for range 5 { // each answer but the last is lost
+	for range 5 { // all answers but the last are lost
 		if code := posted(t, r, "files", begun.Epoch, eventOf(t, 6<<10)).Code; code != http.StatusOK || session.Trouble() != nil {
 			t.Errorf("what is sent again is answered %d", code)
 		}
@@ -321,7 +323,8 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	}
 }
 
-// A container that a webhook has added, as vault-agent or istio-proxy, goes on when that of the run was killed.
+// A webhook may have added a container, such as vault-agent or istio-proxy. It goes on running after the container of the
+// run was killed.
 func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

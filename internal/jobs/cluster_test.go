@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// bench is a Runner with a namespace of its own.
+// bench is a Runner that has its own namespace.
 type bench struct {
 	*Runner
 
@@ -37,7 +37,7 @@ type bench struct {
 	phase     string
 }
 
-// newBench starts a Runner once there is what is given.
+// newBench calls prepare and then starts a Runner.
 func newBench(t *testing.T, prepare func(ctx context.Context, b *bench) error) *bench {
 	t.Helper()
 	cfg := testenv.Config(t)
@@ -68,7 +68,7 @@ func newBench(t *testing.T, prepare func(ctx context.Context, b *bench) error) *
 	return b
 }
 
-// run makes a run, until ctx ends.
+// run makes a run that lasts until ctx ends.
 func (b *bench) run(ctx context.Context, t *testing.T, template string) error {
 	t.Helper()
 	id := uuid.NewString()
@@ -83,7 +83,7 @@ func (b *bench) run(ctx context.Context, t *testing.T, template string) error {
 	return err
 }
 
-// waits expects that a run waits, and says for what, until it is told to end.
+// waits expects a run that waits and whose phase contains the texts in want. Then it stops the run.
 func (b *bench) waits(t *testing.T, template string, want ...string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -111,7 +111,7 @@ func quota(what corev1.ResourceName) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		none := corev1.ResourceList{what: resource.MustParse("0")}
 		_, err := b.client.CoreV1().ResourceQuotas(b.namespace).Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}, metav1.CreateOptions{})
-		for err == nil { // until it counts
+		for err == nil { // until the quota is in force
 			var is *corev1.ResourceQuota
 			if is, err = b.client.CoreV1().ResourceQuotas(b.namespace).Get(ctx, "none", metav1.GetOptions{}); err == nil && len(is.Status.Hard) > 0 {
 				return nil
@@ -123,7 +123,7 @@ func quota(what corev1.ResourceName) func(context.Context, *bench) error {
 
 func nothing(context.Context, *bench) error { return nil }
 
-// Where a quota leaves no Job the run fails, and where it leaves no Pod the run waits; both say what to do.
+// If a quota allows no Job, the run fails. If a quota allows no Pod, the run waits. Both say what to do.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	err := newBench(t, quota("count/jobs.batch")).run(t.Context(), t, "")
@@ -133,7 +133,7 @@ func TestQuota(t *testing.T) {
 	newBench(t, quota(corev1.ResourcePods)).waits(t, "", "FailedCreate: ", "exceeded quota: none", "raise the quota")
 }
 
-// A Pod that the namespace does not admit: by a LimitRange, and by the Pod security level.
+// A LimitRange or the Pod Security level of the namespace refuses the Pod.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	newBench(t, func(ctx context.Context, b *bench) error {
@@ -153,8 +153,8 @@ func TestAdmission(t *testing.T) {
 	}).waits(t, `{"spec":{"hostNetwork":true}}`, "FailedCreate: ", "violates PodSecurity", "change job of the watch")
 }
 
-// A node is drained: its Pods are evicted, and the run is one that the cluster has ended, which says so. This test is the
-// kubelet of the node: kwok has Pods of Jobs complete at once.
+// When a node is drained, its Pods are evicted. The run says that the cluster has ended it. The test plays the kubelet,
+// because kwok would complete Pods of Jobs at once.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nothing)

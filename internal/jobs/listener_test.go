@@ -11,7 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// One address has a share of the connections, and gets another one when it has closed one. It is told when one is refused, or when there are all that may be.
+// An address has a share of the connections, and gets a new one after it has closed one. The callback reports how many are
+// open, and whether one was refused.
 func TestFairListener(t *testing.T) {
 	t.Parallel()
 	said := ""

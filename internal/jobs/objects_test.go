@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The template of the watch counts, and what makes a run of a Pod is added to it.
+// The Job is made from the watch's Pod template, and gets what the run needs.
 func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	t.Parallel()
 	r := &Runner{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
@@ -60,8 +60,8 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	}
 }
 
-// A command has its time to end, and the variables that it inherits where nothing else says them;
-// those of Ansible are not for it.
+// The Pod of a command has the command's grace period. The command gets the variables that it inherits, unless the watch
+// or the template sets them. It does not get those for Ansible.
 func TestJob_OfACommand(t *testing.T) {
 	t.Setenv("REGION", "west")
 	t.Setenv("LEVEL", "operator")
@@ -87,7 +87,7 @@ func TestJob_OfACommand(t *testing.T) {
 	}
 }
 
-// What the cluster says of a Pod is told as the run's.
+// What the cluster says about the Pod becomes the phase of the run.
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	waiting := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not\nfound"}}}

@@ -11,7 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Without the permissions of config/jobs the operator ends and names them, instead of waiting for its caches.
+// Without the permissions of config/jobs, the operator ends and names them, instead of waiting for its caches.
 func TestStart_WithoutPermissions(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

@@ -20,8 +20,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Thousands of Jobs may wait for a quota: their events are asked for together, and what is said of a Job is the same for
-// each try, which has another Pod.
+// Thousands of Jobs may wait for a quota, so one request gets the events of all. What the events say about a Job does not
+// change with the Pod of each try.
 func TestAbsence_AsksOnceForAllJobs(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
@@ -51,7 +51,7 @@ func TestAbsence_AsksOnceForAllJobs(t *testing.T) {
 	}
 }
 
-// Each try of the cluster makes an event, so those of thousands of Jobs come in several pages.
+// Each try of the Job controller makes an event, so the events of thousands of Jobs come in several pages.
 func TestAbsence_ReadsAllPages(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
@@ -72,7 +72,7 @@ func TestAbsence_ReadsAllPages(t *testing.T) {
 	}
 }
 
-// Only where permissions are missing, the Role is what to do.
+// Only if permissions are missing, the advice names the Role.
 func TestRemedyOf(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{

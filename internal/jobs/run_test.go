@@ -24,7 +24,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A Secret that could not be given to its Job is removed with it.
+// If a Secret could not get its Job as owner, it is removed together with the Job.
 func TestSecret_GoesWithItsJob(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
@@ -40,8 +40,8 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	}
 }
 
-// The operator is told to end while it takes over a run, which goes on: twenty times, since what was ready and what had ended was
-// chosen between by chance.
+// The operator is told to end while it takes over a run. The run goes on and must not count as ended. The test tries this
+// twenty times, because select once chose at random between two channels that were both ready.
 func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
 	t.Parallel()
 	shutdown := errors.New("the operator stops")
@@ -60,7 +60,7 @@ func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
 	}
 }
 
-// A run begins when no Pod of an earlier one of its object runs, also where the caches know of none, and the Job of that is gone.
+// A run begins only when the object's earlier run has no Pod and no Job any more, even if the caches know of none.
 func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 		var deleted atomic.Bool
 		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			deleted.Store(true)
-			return true, nil, nil // it has time to end
+			return true, nil, nil // the Pod takes time to end
 		})
 		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 		began, replaced, phase := make(chan error, 1), make(chan struct{}), atomic.Value{}
@@ -115,7 +115,8 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 	})
 }
 
-// Where the API server does not say what is left of an earlier run, the status has its error, and no advice about nodes.
+// If the API server does not say what is left of an earlier run, the status has the API server's error, and no advice
+// about nodes.
 func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -140,7 +141,8 @@ func TestBegin_SaysWhyItIsNotKnownWhatIsLeft(t *testing.T) {
 	}
 }
 
-// What is left of a run is ended, and not waited for, where its node does not answer: its object's next run waits, which says so.
+// What is left of a run is deleted. If its node does not answer, nothing waits for that. The object's next run waits, and
+// says why.
 func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	t.Parallel()
 	const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -180,7 +182,8 @@ func TestReap_LeavesAPodThatDoesNotEndToTheNextRun(t *testing.T) {
 	}
 }
 
-// What other Pods say, which have the label of a run only, is not taken for what its Pod says, and nothing waits for them.
+// Only the Pod that the Job has made counts as the Pod of the run. Other Pods with the run's label are ignored, and
+// nothing waits for them.
 func TestPodOf_IsMadeByTheJob(t *testing.T) {
 	t.Parallel()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -204,8 +207,8 @@ func TestPodOf_IsMadeByTheJob(t *testing.T) {
 	must.Be(t, "the Pod of the run", own, r.podOf(id))
 }
 
-// A Job that has the labels of a run, and not the name of one, holds up no run of the object and is not adopted; it is left alone, with
-// the Secret of its name.
+// A Job may have the labels of a run, but not the name of one. It delays no run of the object, is not adopted, and is left
+// alone together with the Secret of the same name.
 func TestEnd_LeavesWhatIsNoRun(t *testing.T) {
 	t.Parallel()
 	meta := metav1.ObjectMeta{Name: "hold", Namespace: "system", Labels: map[string]string{runLabel: "hold", objectLabel: "object"}, Finalizers: []string{"example.com/hold"}}
@@ -216,7 +219,8 @@ func TestEnd_LeavesWhatIsNoRun(t *testing.T) {
 	must.Be(t, "Secrets", 1, len(must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
-// The runs of an object that have a Pod or a Job are ended, and are left as long as one of them is there; those of others are not ended.
+// EndJobRuns ends all runs of an object that have a Pod or a Job, and says what is left of them. It does not end runs of
+// other objects.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	const earlier, other = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
@@ -226,18 +230,18 @@ func TestEnd(t *testing.T) {
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: of(earlier, "object")}, &batchv1.Job{ObjectMeta: of(other, "another")}, &corev1.Pod{ObjectMeta: of(earlier, "object")})
 	var asked atomic.Bool
 	client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !asked.Swap(true), nil, nil // it has time to end
+		return !asked.Swap(true), nil, nil // the Pod takes time to end
 	})
 	r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
 	if left := must.Get(r.EndJobRuns(t.Context(), "object"))(t); !strings.Contains(left, "has not ended: Pods "+earlier) {
 		t.Errorf("left is %q while the Pod has time to end", left)
 	}
-	_ = must.Get(r.EndJobRuns(t.Context(), "object"))(t) // the Pod ends
+	_ = must.Get(r.EndJobRuns(t.Context(), "object"))(t) // this ends the Pod
 	must.Be(t, "what is left when it has ended", "", must.Get(r.EndJobRuns(t.Context(), "object"))(t))
 	must.Be(t, "Jobs of others", 1, len(must.Get(client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}))(t).Items))
 }
 
-// An answer that does not come leaves no Secret behind.
+// If the answer to the creation of the Secret does not arrive, the Secret is removed.
 func TestBegin_LeavesNoSecret(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()

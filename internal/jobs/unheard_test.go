@@ -20,7 +20,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// aRun is one whose Pod has these containers, as the caches have it.
+// aRun returns a run whose Job and Pod, with these containers, are in the caches. gone removes both.
 func aRun(t *testing.T, containers ...corev1.ContainerStatus) (r *Runner, req runner.Request, gone func()) {
 	t.Helper()
 	const id = "11111111-1111-4111-8111-111111111111"
@@ -35,7 +35,7 @@ func aRun(t *testing.T, containers ...corev1.ContainerStatus) (r *Runner, req ru
 	}
 }
 
-// A Pod that waits for a volume or for its network says nothing itself: the kubelet's event does.
+// A Pod that waits for a volume or for its network has no reason in its status: the kubelet's event has it.
 func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAwait_SaysWhyAPodDoesNotBegin(t *testing.T) {
 	})
 }
 
-// A NetworkPolicy that is in the way of the Pods of runs says nothing itself.
+// If a NetworkPolicy blocks the Pods of runs, nothing else reports it.
 func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
 	})
 }
 
-// A Pod that reaches the operator no more has begun all the same: its run ends by its timeout, which says why.
+// If a Pod no longer reaches the operator, its run has still begun. It ends by its timeout, and says why.
 func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -120,7 +120,7 @@ func TestAwait_SaysThatAPodReachesTheOperatorNoMore(t *testing.T) {
 	})
 }
 
-// What ends a run by itself again and again is not the cluster's doing.
+// A run that ends itself again and again was not ended by the cluster.
 func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")

@@ -13,7 +13,7 @@ func TestGroup_KnowsBothVersions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files map[string]string
 		want  Limits
-		used  [6]int64 // memory, processes; of the machine: total, used; memory that is cached; swap
+		used  [6]int64 // memory, processes; of the machine: total, used; cached memory; swap
 	}{
 		"nothing": {},
 		"second, in a container": {map[string]string{

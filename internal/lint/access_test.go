@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// requirements.yml may be a list, which is of roles, and a line of a task may have any length.
+// requirements.yml may be a list, which then contains roles. A line of a task may have any length.
 func TestCollections_OfAListAndOfLongLines(t *testing.T) {
 	t.Parallel()
 	playbook := write(t, "site.yml", "- hosts: all\n  tasks:\n    - debug: {msg: "+strings.Repeat("x", 100<<10)+"}\n    - community.general.ini_file: {path: x}\n")

@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// write is the path of a new file with the text.
+// write writes a new file and returns its path.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -16,7 +16,7 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// A sample has what kubectl makes of it: yes and on are booleans, keys are strings.
+// A sample is read as kubectl reads it: yes and on are booleans, keys are strings.
 func TestSample_IsReadAsClientsOfTheAPIServerDo(t *testing.T) {
 	t.Parallel()
 	crd := write(t, "crd.yaml", `kind: CustomResourceDefinition

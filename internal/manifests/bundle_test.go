@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The operator's service account gets the rules of what is bound to it, as it is bound, and no others.
+// In the bundle, the operator's service account gets the rules that are bound to it, in the same scope, and no others.
 func TestBundle_PermissionsAreThoseOfTheOperator(t *testing.T) {
 	const stream = `
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: shop-controller-manager, namespace: shop, labels: {app.kubernetes.io/name: shop}}, spec: {template: {spec: {

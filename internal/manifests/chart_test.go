@@ -7,7 +7,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Projects of operator-sdk have a proxy for metrics beside the operator, no volume, and may say which namespace is watched.
+// Projects of operator-sdk have a proxy for metrics beside the operator and no volume, and may say which namespace to
+// watch.
 func TestChart_OfAProjectOfOperatorSDK(t *testing.T) {
 	t.Parallel()
 	const stream = `

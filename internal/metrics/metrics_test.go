@@ -24,7 +24,7 @@ func newRecorder(t *testing.T) (*Recorder, *prometheus.Registry) {
 	return r, reg
 }
 
-// recordAll calls every method once with distinguishable values.
+// recordAll calls every method once, with values that can be told apart.
 func recordAll(r *Recorder) {
 	r.BuildInfo("v1.2.3", "abc")
 	r.ContentBroken(true)
@@ -244,7 +244,7 @@ func TestNew_RegistersAllOrNothing(t *testing.T) {
 	if _, err := New(reg); err == nil {
 		t.Fatal("New on a registry that has one of the names: no error")
 	}
-	// A name is free as long as nothing of the failed New was registered.
+	// The failed New must not have registered anything, so the name is still free.
 	other := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ansible_operator_build_info", Help: "of another program"})
 	if err := reg.Register(other); err != nil {
 		t.Errorf("the failed New left something behind: %v", err)
@@ -284,7 +284,7 @@ func TestRecorder_IsSafeForConcurrentUse(t *testing.T) {
 			}
 		})
 	}
-	for range rounds / 10 { // a scrape in between sees a consistent registry
+	for range rounds / 10 { // a scrape meanwhile sees a consistent registry
 		if _, err := reg.Gather(); err != nil {
 			t.Error(err)
 		}

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the reference again")
 
-// metricsDoc is the reference page of the metrics of a registry.
+// metricsDoc returns the reference page of a registry's metrics.
 func metricsDoc(t *testing.T, reg *prometheus.Registry) (page string, found int) {
 	t.Helper()
 	families := must.Get(reg.Gather())(t)

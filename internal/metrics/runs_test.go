@@ -64,7 +64,7 @@ func TestTaskFailed_HasABoundedNumberOfSeries(t *testing.T) {
 	for i := range 3 * maxPlaces {
 		r.TaskFailed(widget, fmt.Sprintf("/tmp/%d/main.yml:1", i))
 	}
-	r.TaskFailed(widget, "/tmp/0/main.yml:1") // is known
+	r.TaskFailed(widget, "/tmp/0/main.yml:1") // already known
 	if n := testutil.CollectAndCount(r.failures); n != maxPlaces+1 {
 		t.Errorf("%d series, want %d and one for all others", n, maxPlaces)
 	}

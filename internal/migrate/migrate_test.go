@@ -27,7 +27,7 @@ func known() Options {
 	}
 }
 
-// changed is what a plan makes of a text in a file of a project with a watch.
+// changed returns what a plan makes of a file's text in a project with a watch.
 func changed(t testing.TB, file, text string) (string, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,8 +47,7 @@ func changed(t testing.TB, file, text string) (string, string) {
 	return string(got), p.Diff()
 }
 
-// What is changed keeps comments, layout and quotes; what is written in a way that has no
-// line of its own is left to people.
+// A change keeps comments, layout and quotes. A value that does not have a line of its own is left to people.
 func TestPlan_MakesTheSmallestChange(t *testing.T) {
 	const head = "kind: Deployment\nspec:\n  selector: {}\n  template:\n    spec:\n"
 	tests := map[string]struct{ file, text, want string }{
@@ -80,7 +79,7 @@ func TestPlan_MakesTheSmallestChange(t *testing.T) {
 	}
 }
 
-// Hooks of a chart are named where the watch does not say how long its runs may take.
+// The hooks of a chart are named if the watch does not say how long its runs may take.
 func TestRead_HooksOfCharts(t *testing.T) {
 	for timeout, want := range map[string]string{"": "[helm-charts/tea/templates/a.yaml 3 \"helm.sh/hook\": post-install]", ", timeout: 1h": "[]"} {
 		dir := t.TempDir()
@@ -103,7 +102,7 @@ func TestRead_HooksOfCharts(t *testing.T) {
 	}
 }
 
-// TestRead_StaysInTheProject: what is not a file of the project is not opened, and said.
+// TestRead_StaysInTheProject: a file outside the project is not opened, and is reported.
 func TestRead_StaysInTheProject(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(outside, "Dockerfile"), []byte("FROM x/ansible-operator\n"), 0o600))
@@ -121,8 +120,8 @@ func TestRead_StaysInTheProject(t *testing.T) {
 	}
 }
 
-// What only UBI has, or what its packages bring, is found where it is called: in stages
-// that are built on Rolewright's image, and in tasks.
+// Programs that only UBI or its packages have are found where they are called: in build stages based on Rolewright's
+// image, and in tasks.
 func TestRead_ProgramsThatTheImageDoesNotHave(t *testing.T) {
 	const base = "FROM x/ose-ansible-rhel9-operator:v4 AS base\n"
 	tests := map[string]struct {
@@ -158,7 +157,7 @@ func TestRead_ProgramsThatTheImageDoesNotHave(t *testing.T) {
 	}
 }
 
-// Roles name kinds by the plurals of the language.
+// Roles name kinds by their English plurals.
 func TestReport_KnowsPlurals(t *testing.T) {
 	for name, resource := range map[string]string{"Tea": "teas", "Gateway": "gateways", "Mailbox": "mailboxes", "Policy": "policies", "Patch": "patches/status"} {
 		r := newReporter(known())
@@ -170,7 +169,7 @@ func TestReport_KnowsPlurals(t *testing.T) {
 	}
 }
 
-// Tasks of ansible-operator read objects by their names with permissions to list only.
+// ansible-operator's tasks can get objects by name with only the permission to list them.
 func TestReport_ListWithoutGet(t *testing.T) {
 	for rules, want := range map[string]bool{
 		"{apiGroups: [''], resources: [secrets], verbs: [list, watch]}": true, "{apiGroups: [''], resources: [secrets], verbs: [list, get]}": false,
@@ -187,8 +186,7 @@ func TestReport_ListWithoutGet(t *testing.T) {
 	}
 }
 
-// FuzzPlan: whatever the files of a project are, they are compared, and what is changed can
-// still be read.
+// FuzzPlan: whatever the files of a project contain, they are compared, and changed files can still be read.
 func FuzzPlan(f *testing.F) {
 	for _, seed := range []string{
 		"", "- 1\n- {kind: Tea, markUnsafe: no}\n", "kind: Deployment\nspec: {template: {spec: {containers: [{name: manager}]}}}\n", "FROM ansible-operator\\\nENTRYPOINT [\"--\n", "a: &a [*a]\n", "\tansible-operator run\n",
@@ -197,7 +195,7 @@ func FuzzPlan(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	// inMemory is a reporter of one file, and what it plans.
+	// inMemory compares one file and returns the plan.
 	inMemory := func(t *testing.T, file string, compare func(*reporter, string), text string) Plan {
 		t.Helper()
 		r := newReporter(known())

@@ -12,15 +12,15 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
-// Runs of the real ansible-runner in ansible-operator's layout, with each of the results
-// in which the two rules differ.
+// The artifacts come from runs of the real ansible-runner in ansible-operator's layout, with each result for which the two
+// rules differ.
 func TestSimulate_JudgesRecordedRunsByBothRules(t *testing.T) {
 	parts.Ansible(t)
 	root := t.TempDir()
 	const kind = "example.com/v1/Tea/default/"
 	runs := map[string]struct {
 		playbook string
-		want     string // ansible-operator's result and Rolewright's reason, where they differ
+		want     string // ansible-operator's result and Rolewright's reason if they differ
 	}{
 		"works":    {"- hosts: localhost\n  gather_facts: false\n  tasks: [{command: 'true'}]\n", ""},
 		"fails":    {"- hosts: localhost\n  gather_facts: false\n  tasks: [{command: 'false'}]\n", ""},

@@ -11,7 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A reader has few requests in progress, which wait for a place, and keeps none from others; who reads slowly holds no place.
+// A reader can have few requests in progress, and these wait for a place. They do not block other readers, and a slow
+// reader holds no place.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()
@@ -39,7 +40,7 @@ func TestLimits(t *testing.T) {
 		must.Be(t, "views made", int64(maxViews), made.Load())
 		must.Be(t, "one more", http.StatusTooManyRequests, ask("a", "/ui/").Code)
 		ask("a", "/ui/style.css")
-		send("b", http.MethodPost, "/ui/act") // it waits for the API server, and not for a place
+		send("b", http.MethodPost, "/ui/act") // waits for the API server, and needs no place
 		for range maxStreams {
 			ask("a", "/ui/events")
 		}

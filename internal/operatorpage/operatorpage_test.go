@@ -38,8 +38,8 @@ func ask(t *testing.T, server *httptest.Server, path string, change func(*http.R
 	return answer{resp.StatusCode, resp.Status, resp.Header}, string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
-// The API server of the page's reader sees the token of the reader, and nothing of the operator's or the request's.
-// TestPage_ShowsWhatItsReaderMayGet in test/e2e asks a real one.
+// Requests of the page reach the API server with the reader's token, and with nothing of the operator or of the reader's
+// request. TestPage_ShowsWhatItsReaderMayGet in test/e2e asks a real one.
 func TestOperatorPage_HasNoRightsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

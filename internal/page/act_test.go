@@ -25,7 +25,7 @@ func addressOf(o history.Object) string {
 	return url.Values{"group": {o.Group}, "kind": {o.Kind}, "namespace": {o.Namespace}, "name": {o.Name}}.Encode()
 }
 
-// post sends a form as the page does, but for a change.
+// post sends a form as the page does, with changes to the request.
 func post(t *testing.T, server *httptest.Server, path, body string, change func(*http.Request)) answer {
 	t.Helper()
 	return get(t, server, path, func(r *http.Request) {

@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/runs"
 )
 
-// What a view takes with 2,000 objects and 20,000 runs, after the first one has read them.
+// BenchmarkPage measures a view of 2,000 objects and 20,000 runs after the first request has read them.
 func BenchmarkPage(b *testing.B) {
 	all := runs.Many(2000, 10)
 	server := runs.New(b, all...).Serve(b)

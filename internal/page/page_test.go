@@ -23,14 +23,14 @@ import (
 	"github.com/rolewright/rolewright/test/runs"
 )
 
-// answer is what a server says.
+// answer is the answer of a server.
 type answer struct {
 	Code   int
 	Header http.Header
 	Body   string
 }
 
-// get asks for a path below the base.
+// get requests a path below the base.
 func get(t testing.TB, server *httptest.Server, path string, change func(*http.Request)) answer {
 	t.Helper()
 	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+runs.Base+path, nil))(t)
@@ -46,7 +46,7 @@ func object(name string) history.Object {
 	return history.Object{Group: "g", Version: "v1", Kind: "Web", Namespace: "shop", Name: name}
 }
 
-// views are the addresses of all views of two runs of an object.
+// views returns the paths of all views of two runs of an object.
 func views(a, b history.Run) []string {
 	q := url.Values{"group": {a.Group}, "kind": {a.Kind}, "namespace": {a.Namespace}, "name": {a.Name}}
 	return []string{"", "object?" + q.Encode(), "run?id=" + b.ID, "compare?a=" + a.ID + "&b=" + b.ID, "trends?days=30", "report?id=" + b.ID, "queue"}
@@ -103,7 +103,7 @@ func TestPage_Shows(t *testing.T) {
 	}
 }
 
-// elsewhere is a source of another replica.
+// elsewhere is a source that belongs to another replica.
 type elsewhere struct {
 	*page.Remote
 	meta api.ListMeta
@@ -118,7 +118,7 @@ func (s elsewhere) Queue(context.Context) (api.Queue, error) {
 	return api.Queue{Metadata: api.QueueMeta{Leads: s.meta.Leads, Shards: s.meta.Shards}}, nil
 }
 
-// Views of many runs say whose runs these are, where a replica does not have all.
+// If a replica does not have all runs, views of many runs say whose runs they show.
 func TestPage_SaysWhoseRuns(t *testing.T) {
 	t.Parallel()
 	a, b := runs.Run(1, object("shop"), time.Now().Add(-time.Hour)), runs.Run(2, object("shop"), time.Now())
@@ -139,7 +139,7 @@ func TestPage_SaysWhoseRuns(t *testing.T) {
 	}
 }
 
-// plain is the text of a document.
+// plain returns the text of a document.
 func plain(document string) string {
 	tokens := html.NewTokenizer(strings.NewReader(document))
 	var b strings.Builder
@@ -155,7 +155,7 @@ func plain(document string) string {
 	}
 }
 
-// Of a task that failed several times, what it said at last is shown, and on the host of the failure.
+// If a task failed several times, the page shows its last message, and the host of the failure.
 func TestPage_ShowsTheFailureThatCounts(t *testing.T) {
 	t.Parallel()
 	run := runs.Fail(runs.Run(2, object("shop"), time.Now()), "the last time")
@@ -171,7 +171,7 @@ func TestPage_ShowsTheFailureThatCounts(t *testing.T) {
 	}
 }
 
-// Whatever a run says, a view has the elements that it has for a harmless text, and their attributes.
+// Whatever a run says, a view has the same elements and attributes as for a harmless text.
 func TestPage_TextStaysText(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -197,8 +197,8 @@ func TestPage_TextStaysText(t *testing.T) {
 	}
 }
 
-// elements are the elements of a document with the names of their attributes, and where
-// links lead but for the query.
+// elements returns the elements of a document with the names of their attributes, and the targets of links without their
+// queries.
 func elements(t *testing.T, document string) string {
 	t.Helper()
 	tokens := html.NewTokenizer(strings.NewReader(document))
@@ -246,7 +246,7 @@ func TestPage_Guard(t *testing.T) {
 		for _, path := range []string{"", "style.css", "page.js", "events?run=x"} {
 			want := tt.code
 			if strings.HasPrefix(path, "events") && want == 200 {
-				continue // it does not end
+				continue // the stream does not end
 			}
 			a := get(t, server, path, tt.change)
 			if a.Code != want && (want != 404 || path == "") {
@@ -297,7 +297,7 @@ func TestPage_Size(t *testing.T) {
 	}
 }
 
-// A report has no script, loads nothing, and its policy knows its style.
+// A report has no script and loads nothing. Its policy allows its style.
 func TestReport_StandsAlone(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -314,7 +314,7 @@ func TestReport_StandsAlone(t *testing.T) {
 	}
 }
 
-// A source asks for what is new, and has each run once, the newest first.
+// A source asks for new runs only. It has each run once, the newest first.
 func TestRemote_AsksForWhatIsNew(t *testing.T) {
 	t.Parallel()
 	all := runs.Many(700, 3)
@@ -345,7 +345,7 @@ func TestRemote_AsksForWhatIsNew(t *testing.T) {
 	look(2100, 1)
 	x := o.Recorder.Begin(history.Run{Brief: history.Brief{ID: "new", Object: object("a"), Started: time.Now()}})
 	must.Be(t, "first", "new", look(2101, 1)[0].ID)
-	late := runs.Run(5000, object("late"), time.Now().Add(-30*time.Second)) // it ended before others that are known
+	late := runs.Run(5000, object("late"), time.Now().Add(-30*time.Second)) // ended before runs that are already known
 	o.Store.Add(late)
 	x.End(func(r *history.Run) { r.Finished, r.Result = time.Now(), "Succeeded" })
 	look(2102, 1)

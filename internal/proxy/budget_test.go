@@ -22,10 +22,10 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// large is more than passes without room.
+// large is the size of a body that needs room in a budget.
 const large = 2 * heldFreely
 
-// listing answers reads with so many bytes of an object of the owner u, and echoes writes.
+// listing answers a read with an object of that many bytes, which the owner u owns, and returns the body of any other request.
 func listing(size int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -38,13 +38,13 @@ func listing(size int) http.HandlerFunc {
 	}
 }
 
-// configMapOf is the JSON of an object of that size.
+// configMapOf returns the JSON of a ConfigMap of that many bytes.
 func configMapOf(size int) string {
 	const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"v","resourceVersion":"1"}}`
 	return object + strings.Repeat(" ", size-len(object))
 }
 
-// empty fails if a budget is not as large as it was.
+// empty fails unless the whole budget is free again.
 func empty(t *testing.T, what string, room *semaphore.Weighted, size int64) {
 	t.Helper()
 	if !room.TryAcquire(size) {
@@ -54,7 +54,7 @@ func empty(t *testing.T, what string, room *semaphore.Weighted, size int64) {
 	room.Release(size)
 }
 
-// A run whose bodies take all that they may waits with further ones. What is small, and other runs, go on.
+// A run whose bodies use up its share has to wait with further large bodies. Small bodies and other runs are not held up.
 func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
 	t.Parallel()
 	api := script(t, listing(large), plainly)
@@ -107,8 +107,8 @@ func TestBudget_ARunTakesNoMoreThanItsShare(t *testing.T) {
 	empty(t, "all", p.room, maxHeld)
 }
 
-// A run that sends the beginnings of many bodies does not have the operator wait for more of them than there is room for, and
-// what it holds is given back when it ends.
+// A run that sends only the beginnings of many bodies cannot make the operator hold more of them than its share. When the run
+// ends, it returns what it holds.
 func TestBudget_BodiesThatDoNotEndAreBounded(t *testing.T) {
 	t.Parallel()
 	api := script(t, listing(large), plainly)
@@ -128,7 +128,7 @@ func TestBudget_BodiesThatDoNotEndAreBounded(t *testing.T) {
 		go func() { _, _ = w.Write(make([]byte, maxBody-1)) }()
 	}
 	deadline := time.Now().Add(time.Minute)
-	for a.session.room.TryAcquire(maxBody) { // until too little is left for one more
+	for a.session.room.TryAcquire(maxBody) { // until there is too little room for another body
 		a.session.room.Release(maxBody)
 		if time.Now().After(deadline) {
 			t.Fatal("the bodies take no room")
@@ -143,7 +143,8 @@ func TestBudget_BodiesThatDoNotEndAreBounded(t *testing.T) {
 	empty(t, "all", p.room, maxHeld)
 }
 
-// Where there is no room for the answer to a read, it passes and is not looked at; that of Secrets hides the output.
+// If there is no room for the answer to a read, the proxy passes the answer on without reading it. If it is the answer about a
+// Secret, the output is withheld.
 func TestBudget_AnswersPassWithoutRoom(t *testing.T) {
 	t.Parallel()
 	api := script(t, listing(large), plainly)
@@ -182,7 +183,7 @@ func TestBudget_AnswersPassWithoutRoom(t *testing.T) {
 	}
 }
 
-// An answer that its client does not read refuses no write, of the same run neither.
+// An answer that a client does not read makes the proxy refuse no write, not even one of the same run.
 func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	t.Parallel()
 	api := script(t, listing(maxSecrets), plainly)
@@ -192,7 +193,7 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	resp, err := client.Do(req)
 	must.Do(t, err)
 	defer resp.Body.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a failure, not a measure
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends a broken test; it measures nothing
 	defer cancel()
 	code, text, err := send(ctx, client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(2*large))
 	if err != nil || code != http.StatusOK {
@@ -203,7 +204,7 @@ func TestBudget_AnUnreadAnswerRefusesNoWrite(t *testing.T) {
 	empty(t, "all", p.answers, maxHeld)
 }
 
-// Clients without a token have no more together than one run.
+// All clients without a token together have the share of one run.
 func TestBudget_ClientsWithoutATokenShareIt(t *testing.T) {
 	t.Parallel()
 	secrets := &told{}
@@ -229,7 +230,8 @@ func TestBudget_ClientsWithoutATokenShareIt(t *testing.T) {
 	}
 }
 
-// A client that does not read on gives back what its answer takes, as does one that does not read the answer to a large write.
+// If a client stops reading an answer, the proxy cuts it off and frees the room: for an answer about Secrets, and for the
+// answer to a large write.
 func TestBudget_AnUnreadAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
 	answer := listing(maxSecrets)
@@ -250,7 +252,7 @@ func TestBudget_AnUnreadAnswerIsCutOff(t *testing.T) {
 			if err == nil {
 				_, err = io.ReadFull(conn, make([]byte, 1))
 			}
-			return err // a busy machine is cut off while it sends
+			return err // on a busy machine, the proxy may cut it off while it sends
 		})
 		testenv.Eventually(t, method+" to be cut off", func(context.Context) error {
 			for _, room := range []*semaphore.Weighted{a.session.room, a.session.answers} {
@@ -264,7 +266,7 @@ func TestBudget_AnUnreadAnswerIsCutOff(t *testing.T) {
 	}
 }
 
-// An object gets its mark also where there is no room for the answer to the write.
+// An object gets its mark even if there is no room for the answer to the write.
 func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
 	t.Parallel()
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
@@ -286,7 +288,8 @@ func TestBudget_AMarkNeedsNoRoom(t *testing.T) {
 	}
 }
 
-// A write that needs a mark afterwards is not made while there is no room to read the answer: it would stay unmarked.
+// If the mark has to be added after the write, the proxy refuses the write while there is no room for its answer: the object
+// would stay unmarked.
 func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
 	t.Parallel()
 	api := script(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -303,7 +306,7 @@ func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
 			if err == nil && code != want {
 				err = fmt.Errorf("answered %d: %.200s", code, text)
 			}
-			return err // a busy machine is cut off while it sends
+			return err // on a busy machine, the proxy may cut it off while it sends
 		})
 	}
 	must.Be(t, "all room of the run is had", true, a.session.marks.TryAcquire(maxHeldByRun))
@@ -315,12 +318,12 @@ func TestBudget_AMarkHasItsRoomBeforeTheWrite(t *testing.T) {
 	}
 	a.session.marks.Release(maxHeldByRun)
 	apply("a write with room", http.StatusOK)
-	a.Revoke() // which waits for the end of the exchange: an answer arrives before it
+	a.Revoke() // waits for the end of the exchange, which comes after the answer
 	empty(t, "the run", a.session.marks, maxHeldByRun)
 	empty(t, "all", p.marks, maxHeld)
 }
 
-// A write that waits for room does not take it from answers.
+// A write that waits for room leaves the room for answers alone.
 func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
 	t.Parallel()
 	api := script(t, listing(large), plainly)
@@ -333,7 +336,7 @@ func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
 	wg.Go(func() {
 		_, _, _ = send(t.Context(), client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(maxBody))
 	})
-	for a.session.room.TryAcquire(1) { // which fails, though there is room, once the write waits
+	for a.session.room.TryAcquire(1) { // fails as soon as the write waits, although there is room
 		a.session.room.Release(1)
 		time.Sleep(time.Millisecond)
 	}
@@ -345,7 +348,7 @@ func TestBudget_AWaitingWriteHidesNothing(t *testing.T) {
 	wg.Wait()
 }
 
-// The events of a watch of Secrets take room only until they have ended.
+// An event of a watch of Secrets takes room only until its end.
 func TestBudget_EventsOfSecretsGiveItBack(t *testing.T) {
 	t.Parallel()
 	p := withPatience(t, script(t, nil, plainly), patient)

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// callsOf answers what a test needs.
+// callsOf implements the calls of a run for the test.
 type callsOf struct{}
 
 func (callsOf) About() any      { return map[string]string{"runID": "id"} }
@@ -28,7 +28,7 @@ func (callsOf) Call(_ context.Context, name string, body []byte) (any, error) {
 	return map[string]int{"length": len(body)}, nil
 }
 
-// Calls are answered for the run of the token only, within bounds, and never forwarded.
+// The proxy answers calls only for the run of the token, and within limits. It never forwards them.
 func TestCalls(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())

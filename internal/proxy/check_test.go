@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// noWrites fails a test in which the tracker is notified.
+// noWrites is a tracker that fails the test when the proxy tells it something.
 type noWrites struct{ t *testing.T }
 
 func (n noWrites) Expect(c Child)  { n.t.Errorf("a dry run is expected: %v", c) }
@@ -96,7 +96,7 @@ func TestCheckMode_WritesChangeNothingAndAreAnswered(t *testing.T) {
 	if _, err := direct.Namespaces().Get(t.Context(), ns+"-b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Namespace: %v", err)
 	}
-	// A precondition goes along.
+	// The API server still checks preconditions.
 	if err := inJSON.ConfigMaps(ns).Delete(t.Context(), "is", *metav1.NewPreconditionDeleteOptions("other")); !apierrors.IsConflict(err) {
 		t.Errorf("the deletion of another object of the name: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestCheckMode_WhatCannotBeADryRunIsRefused(t *testing.T) {
 	must.Be(t, "the answer to a connection that is no watch", http.StatusForbidden, resp.StatusCode)
 	for _, seen := range api.seen() {
 		if seen.Method == http.MethodGet {
-			continue // of discovery
+			continue // discovery
 		}
 		if !strings.HasSuffix(seen.URI, "?dryRun=All") || seen.Method == http.MethodDelete && seen.Body != `{"dryRun":["All"]}` {
 			t.Errorf("%s %s %s has arrived", seen.Method, seen.URI, seen.Body)
@@ -144,7 +144,7 @@ func configMap(name, value string) *corev1.ConfigMap {
 
 func second[T any](_ T, err error) error { return err }
 
-// answered is the error of a request that has failed.
+// answered returns the error of a request that the API server has refused.
 func answered(code int, body string, err error) error {
 	if err == nil && code >= http.StatusMultipleChoices {
 		err = apierrors.NewGenericServerResponse(code, "", corev1.Resource(""), "", body, 0, false)

@@ -15,8 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run that is confined to its owner's namespace reaches nothing else, whatever the
-// operator's permissions and however it asks.
+// A run that is confined to its owner's namespace reaches nothing else, whatever permissions the operator has and however the
+// run asks.
 func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())
@@ -95,8 +95,8 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 	}
 }
 
-// What runs as Jobs have in the operator's namespace is out of reach of all runs, by name and by label, also of an owner that is in
-// that namespace. What else is there is not.
+// No run, not even one whose owner is in the operator's namespace, reaches the objects of runs as Jobs there, neither by name
+// nor by label. A run reaches the other objects of that namespace.
 func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())
@@ -155,7 +155,8 @@ func TestKeepOff_WhatOtherRunsHave(t *testing.T) {
 	}
 }
 
-// No run writes the Leases by which replicas know who leads, whatever its request is; it reads them, and writes other Leases.
+// No run can write the Leases of the leader election, by any kind of request. Runs can read these Leases, and write other
+// Leases.
 func TestKeepLeases_OfTheElection(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())
@@ -210,7 +211,8 @@ func TestKeepLeases_OfTheElection(t *testing.T) {
 	}
 }
 
-// Lists, watches and deletions of many have what runs as Jobs have left out by the API server, whatever they select.
+// The proxy adds selectors to lists, watches and collection deletes, so that the API server leaves out the objects of runs as
+// Jobs.
 func TestKeepOff_ListsLeaveOutWhatRunsHave(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())

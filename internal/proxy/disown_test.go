@@ -11,7 +11,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Two requests of a run look at an object when it is not there yet, and apply it: both have created it.
+// Two requests of one run find that an object does not exist, and both write it. The run has created the object, so it keeps
+// its mark.
 func TestDisown_WhatTheSameRunHasCreatedStaysTheOwners(t *testing.T) {
 	t.Parallel()
 	const stored = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n","uid":"u","resourceVersion":"1",` +

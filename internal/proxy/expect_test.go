@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// tracked are the calls of a tracker.
+// tracked is a tracker that records its calls.
 type tracked struct {
 	mu    sync.Mutex
 	calls []string
@@ -29,7 +29,8 @@ func (t *tracked) Found(c Child)   { t.note("found", c) }
 func (t *tracked) Wrote(c Child)   { t.note("wrote", c) }
 func (t *tracked) Deleted(c Child) { t.note("deleted", c) }
 
-// Kinds that there are not are not watched, however many a run names; objects of one that appears just then are.
+// The proxy does not have kinds watched that do not exist, however many a run names. It has a kind watched that appears with
+// the write.
 func TestExpect_OfAKindThatTheAPIServerDoesNotHave(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

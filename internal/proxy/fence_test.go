@@ -21,10 +21,10 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// errFollower is the reason why writes are refused in these tests.
+// errFollower is the reason that these tests give for refusing writes.
 var errFollower = errors.New("another replica leads")
 
-// fenced is every kind of request that can change something.
+// fenced returns requests of every kind that can change something.
 func fenced() [][2]string {
 	const n = "/api/v1/namespaces/n/"
 	return [][2]string{
@@ -36,7 +36,7 @@ func fenced() [][2]string {
 	}
 }
 
-// unfenced reads.
+// unfenced returns requests that only read.
 func unfenced() [][2]string {
 	const n = "/api/v1/namespaces/n/"
 	return [][2]string{
@@ -57,7 +57,7 @@ func TestFence_WritesAreRefusedAndReadsAreNot(t *testing.T) {
 				o.MayWrite = func() error { err, _ := may.Load().(error); return err }
 			})
 			a, client, _ := admit(t, p, Grant{Inject: true, Owner: Owner{Namespace: "n", Name: "o", UID: "u"}})
-			for _, r := range fenced() { // they pass as long as nothing bars them
+			for _, r := range fenced() { // they pass until something bars them
 				if code, body, err := send(t.Context(), client, r[0], p.URL()+r[1], "{}"); err != nil || code != http.StatusOK {
 					t.Errorf("before: %s %s: %d %s %v", r[0], r[1], code, body, err)
 				}
@@ -76,7 +76,7 @@ func TestFence_WritesAreRefusedAndReadsAreNot(t *testing.T) {
 				}
 			}
 			for _, seen := range api.seen()[before:] {
-				// To look whose an object is comes before the fence, and changes nothing.
+				// The proxy looks up the owner before it asks the fence; that changes nothing.
 				if seen.Method != http.MethodGet || seen.URI != "/api/v1/namespaces/n/configmaps/x" {
 					t.Errorf("%s %s has arrived", seen.Method, seen.URI)
 				}
@@ -156,7 +156,7 @@ func TestFence_IsAskedAfterTheObjectHasBeenLookedAt(t *testing.T) {
 	var lost atomic.Bool
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			lost.Store(true) // while the proxy looks whose the object is
+			lost.Store(true) // while the proxy looks up the owner of the object
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}, plainly)
@@ -208,7 +208,7 @@ func TestFence_WatchesOutliveTheLeadership(t *testing.T) {
 	}
 }
 
-// clientOf is a client like those of runs.
+// clientOf returns a client like those that runs use.
 func clientOf(t testing.TB, a *Access) kubernetes.Interface {
 	t.Helper()
 	client := must.Get(kubernetes.NewForConfig(configOf(t, a)))(t)
@@ -243,7 +243,7 @@ func TestRevoke_NothingIsSentAfterIt(t *testing.T) {
 			for ctx.Err() == nil {
 				code, body, err := send(ctx, client, http.MethodPost, p.URL()+"/api/v1/namespaces/n/configmaps", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"x"}}`)
 				switch {
-				case err != nil: // cut off
+				case err != nil: // it was cut off
 				case code == http.StatusOK && strings.Contains(body, "ConfigMap"):
 					served.Add(1)
 				case code == http.StatusUnauthorized:
@@ -263,10 +263,10 @@ func TestRevoke_NothingIsSentAfterIt(t *testing.T) {
 	if n := late.Load(); n != 0 {
 		t.Errorf("%d requests were sent after the end of the run", n)
 	}
-	a.Revoke() // again does no harm
+	a.Revoke() // a second call does no harm
 }
 
-// errFewer says that more requests must come.
+// errFewer means that the test waits for more requests.
 var errFewer = errors.New("fewer than wanted")
 
 func atLeast(n *atomic.Int64, want int64) error {
@@ -296,7 +296,7 @@ func TestRevoke_WhatItCutsIsNeverTakenForAnAnswer(t *testing.T) {
 		for range n {
 			wg.Go(func() {
 				code, body, err := send(t.Context(), client, method, p.URL()+"/api/v1/namespaces/n/configmaps", "{}")
-				if err == nil && code != http.StatusUnauthorized { // of a second try
+				if err == nil && code != http.StatusUnauthorized { // the second try of a GET gets 401
 					t.Errorf("%s: what was cut is answered %d %q", method, code, body)
 				}
 			})
@@ -312,7 +312,7 @@ func TestRevoke_LeavesNoAnswerBehindThatNobodyGave(t *testing.T) {
 	api := script(t, func(_ http.ResponseWriter, r *http.Request) { close(arrived); <-r.Context().Done() }, plainly)
 	p := startProxy(t, api.config())
 	a, _, token := admit(t, p, Grant{})
-	// Without a connection below that could be closed first.
+	// A recorder has no connection that net/http could close first.
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "http://localhost/api/v1/namespaces/n/configmaps/x", nil)
 	r.Header.Set("Authorization", "Bearer "+token)

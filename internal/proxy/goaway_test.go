@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// An API server that is shut down, and any with --goaway-chance, says with GOAWAY which requests it has not looked at: those are sent again, on another
-// connection.
+// An API server that shuts down, or that has --goaway-chance, sends GOAWAY. It names the requests that it has not processed.
+// The proxy sends these again on another connection.
 func TestWrites_AreSentAgainAfterGoaway(t *testing.T) {
 	var conns atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func TestWrites_AreSentAgainAfterGoaway(t *testing.T) {
 				return
 			}
 			if d, ok := frame.(*http2.DataFrame); ok && d.StreamEnded() {
-				_ = f.WriteGoAway(0, http2.ErrCodeNo, nil) // nothing was processed
+				_ = f.WriteGoAway(0, http2.ErrCodeNo, nil) // no request was processed
 			}
 		}
 	}}
@@ -50,7 +50,7 @@ func TestWrites_AreSentAgainAfterGoaway(t *testing.T) {
 	defer s.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	p := startProxy(t, &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
-	p.kinds.Store(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap") // no request before the write
+	p.kinds.Store(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap") // so that the proxy looks nothing up before the write
 	_, client, _ := admit(t, p, Grant{RunID: "r"})
 	resp, err := client.Post(p.URL()+"/api/v1/namespaces/n/configmaps", "application/json", strings.NewReader(`{"metadata":{"name":"x"}}`))
 	must.Do(t, err)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// startProxy serves until the test has ended.
+// startProxy starts a proxy that serves until the end of the test.
 func startProxy(t testing.TB, cfg *rest.Config, opts ...func(*Options)) *Proxy {
 	t.Helper()
 	o := Options{Config: cfg, Log: logr.Discard()}
@@ -35,8 +35,8 @@ func startProxy(t testing.TB, cfg *rest.Config, opts ...func(*Options)) *Proxy {
 	return p
 }
 
-// admit lets a client in until the test has ended, and returns its access, an HTTP
-// client that presents its token, and the token.
+// admit lets a client in until the end of the test. It returns the client's access, an HTTP client that presents the token,
+// and the token.
 func admit(t testing.TB, p *Proxy, g Grant) (*Access, *http.Client, string) {
 	t.Helper()
 	a := p.Admit(g)
@@ -44,8 +44,7 @@ func admit(t testing.TB, p *Proxy, g Grant) (*Access, *http.Client, string) {
 	return a, &http.Client{Transport: transport.NewBearerAuthRoundTripper(a.token, trusting(t, p))}, a.token
 }
 
-// trusting is a transport to the proxy that trusts only its certificate, and does
-// not identify the client.
+// trusting returns a transport that trusts only the proxy's certificate and presents no credentials.
 func trusting(t testing.TB, p *Proxy) *http.Transport {
 	t.Helper()
 	roots := x509.NewCertPool()

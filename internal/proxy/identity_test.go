@@ -34,15 +34,15 @@ import (
 // operatorToken is the token that the operator presents to a scripted API server.
 const operatorToken = "operator-secret"
 
-// arrival is a request as a scripted API server has got it.
+// arrival is a request as a scripted API server received it.
 type arrival struct {
 	Method, URI, Host string
 	Header, Trailer   http.Header
 	Body              string
 }
 
-// scripted is an API server with answers from its test. It records the requests
-// that arrive. It knows core/v1 and no other group.
+// scripted is an API server that answers as its test says, and records the requests that arrive. It serves core/v1 and no
+// other group.
 type scripted struct {
 	*httptest.Server
 	answer http.HandlerFunc
@@ -58,7 +58,7 @@ const coreV1 = `{"kind":"APIResourceList","groupVersion":"v1","resources":[
  {"name":"secrets","namespaced":true,"kind":"Secret","verbs":["create","delete","get","list","patch","update","watch"]},
  {"name":"configmaps","namespaced":true,"kind":"ConfigMap","verbs":["create","delete","get","list","patch","update","watch"]}]}`
 
-// script starts a scripted API server; a nil answer is an empty object.
+// script starts a scripted API server. If answer is nil, the API server answers with an empty object.
 func script(t testing.TB, answer http.HandlerFunc, start func(*httptest.Server)) *scripted {
 	t.Helper()
 	s := &scripted{answer: answer}
@@ -68,7 +68,7 @@ func script(t testing.TB, answer http.HandlerFunc, start func(*httptest.Server))
 	return s
 }
 
-// plainly serves without TLS, where nothing needs it.
+// plainly serves without TLS.
 func plainly(s *httptest.Server) { s.Start() }
 
 // ServeHTTP implements [http.Handler].
@@ -97,21 +97,21 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1"}}`)
 }
 
-// seen are the requests that have arrived, without discovery.
+// seen returns the requests that have arrived, without discovery.
 func (s *scripted) seen() []arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.arrivals)
 }
 
-// count is how many requests have arrived, discovery included.
+// count returns how many requests have arrived, with discovery.
 func (s *scripted) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
 }
 
-// config is the operator's client configuration for the scripted API server.
+// config returns the operator's client configuration for the scripted API server.
 func (s *scripted) config() *rest.Config {
 	return &rest.Config{Host: s.URL, BearerToken: operatorToken}
 }
@@ -119,13 +119,13 @@ func (s *scripted) config() *rest.Config {
 // dialer opens connections to a proxy.
 type dialer func(testing.TB) net.Conn
 
-// dialers are the two ways in: plain and TLS.
+// dialers returns the two ways to connect to the proxy: plain and TLS.
 func dialers(t testing.TB, p *Proxy) map[string]dialer {
 	t.Helper()
 	address := p.listeners[0].Addr().String()
 	config := trusting(t, p).TLSClientConfig.Clone()
 	config.ServerName = "127.0.0.1"
-	config.ClientSessionCache = tls.NewLRUClientSessionCache(1) // thousands of handshakes take their time
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(1) // thousands of full handshakes would take long
 	dial := func(t testing.TB) net.Conn {
 		t.Helper()
 		conn := must.Get(net.Dial("tcp", address))(t)
@@ -138,8 +138,8 @@ func dialers(t testing.TB, p *Proxy) map[string]dialer {
 	}
 }
 
-// forgery is a request that must not be served, as it goes over the wire. TOKEN
-// stands for a good token, REVOKED for one that was good.
+// forgery is a raw request that the proxy must not serve. TOKEN stands for a valid token, REVOKED for a token of a run that
+// has ended.
 type forgery struct{ name, request string }
 
 func forged(name, line string, header ...string) forgery {
@@ -163,7 +163,7 @@ const (
 	good     = "Authorization: Bearer TOKEN"
 )
 
-// forgeries are illegitimate requests of every kind.
+// forgeries returns forged requests of every kind.
 func forgeries(token string) []forgery {
 	var all []forgery
 	both := func(name string, header ...string) {
@@ -224,7 +224,7 @@ func forgeries(token string) []forgery {
 	return append(all, forgedLines()...)
 }
 
-// forgedLines are the forgeries with a wrong request line.
+// forgedLines returns the forgeries that have a wrong request line.
 func forgedLines() []forgery {
 	var all []forgery
 	for _, target := range []string{
@@ -280,7 +280,7 @@ func swapCase(s string) string {
 	}, s)
 }
 
-// revoked is the token of a run that has ended.
+// revoked returns the token of a run that has ended.
 func revoked(p *Proxy) string {
 	a := p.Admit(Grant{RunID: "ended"})
 	a.Revoke()
@@ -310,7 +310,7 @@ func TestIdentity_ForgeriesReachNobody(t *testing.T) {
 	}
 	t.Logf("%d forgeries of %d kinds", sent, len(kinds))
 
-	// The same server serves who may come.
+	// The same proxy serves a valid request.
 	resp, err := client.Get(p.URL() + "/api/v1/namespaces/default/configmaps/x")
 	must.Do(t, err)
 	_ = resp.Body.Close()
@@ -319,8 +319,8 @@ func TestIdentity_ForgeriesReachNobody(t *testing.T) {
 	}
 }
 
-// exchangeRaw sends a request on a new connection and returns the code of the
-// answer. The error says that there was no answer.
+// exchangeRaw sends a request on a new connection and returns the status code of the answer. It returns an error if there was
+// no answer.
 func exchangeRaw(t testing.TB, dial dialer, request string) (int, error) {
 	t.Helper()
 	conn := dial(t)
@@ -374,7 +374,8 @@ func TestIdentity_NothingOfTheClientGoesOnButItsQuestion(t *testing.T) {
 		} {
 			for _, method := range []string{http.MethodGet, http.MethodDelete} {
 				for _, dial := range dialers(t, p) {
-					// Twice the header of hops: once for what goes on, once for what does not.
+					// Each header that concerns a single hop comes twice: once in a form that is forwarded, once in a form that is
+					// not.
 					request := method + " " + uri + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\nAuthorization: Bearer second\r\n" +
 						"Cookie: a=b\r\nCookie: c=d\r\nX-Remote-User: admin\r\nx-remote-group: system:masters\r\nX-REMOTE-EXTRA-scopes: all\r\nX-Remote-Uid: 0\r\n" +
 						"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Client-Cert: c\r\nForwarded: for=1.2.3.4\r\nProxy-Authorization: Basic eDp5\r\nProxy-Connection: keep-alive\r\n" +
@@ -427,14 +428,14 @@ func TestIdentity_ATokenInTheWebSocketProtocolIsAToken(t *testing.T) {
 	}
 }
 
-// counted are requests of runs, by verb/kind/outcome, and how many came without a token.
+// counted returns the numbers of requests of runs by verb/kind/outcome, and the number of requests without a token.
 func counted(t *testing.T, reg prometheus.Gatherer) (requests map[string]int, anonymous int) {
 	t.Helper()
 	requests = map[string]int{}
 	for _, family := range must.Get(reg.Gather())(t) {
 		for _, m := range family.GetMetric() {
 			switch family.GetName() {
-			case "rolewright_proxy_requests_total": // its labels are sorted by name
+			case "rolewright_proxy_requests_total": // labels are sorted by name
 				l := m.GetLabel()
 				requests[l[2].GetValue()+"/"+l[0].GetValue()+"/"+l[1].GetValue()] = int(m.GetCounter().GetValue())
 			case "rolewright_proxy_anonymous_requests_total":
@@ -445,7 +446,7 @@ func counted(t *testing.T, reg prometheus.Gatherer) (requests map[string]int, an
 	return requests, anonymous
 }
 
-// ownerNamed is the owner as ansible-operator puts it into the user name.
+// ownerNamed returns the owner in the form in which ansible-operator puts it into the user name.
 func ownerNamed(o Owner) []byte {
 	tag, err := json.Marshal(struct {
 		APIVersion string `json:"apiVersion"`
@@ -478,7 +479,7 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 			return Grant{Inject: true}
 		}
 	})
-	// The kind makes the alphabets differ; it need not exist.
+	// The two base64 alphabets encode this kind differently. The kind need not exist.
 	owner := Owner{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: namespace, Name: "owner", UID: parent.UID}
 	odd := owner
 	odd.GVK.Kind = "Widget\u00ff?>"
@@ -591,10 +592,10 @@ func TestOwnerTag_WhatIsNoOwnerIsNone(t *testing.T) {
 	}
 }
 
-// errGone says that a request was cut off.
+// errGone means that a request was cut off.
 var errGone = errors.New("cut off")
 
-// get asks p with the token and returns the code and the body.
+// get sends a GET and returns the status code and the body.
 func get(ctx context.Context, client *http.Client, url string) (int, string, error) {
 	return send(ctx, client, http.MethodGet, url, "")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Another process that has the port on one of the loopback addresses would get the tokens of clients.
+// A process that has the port on the other loopback address would receive the tokens of clients.
 func TestListenLoopback_NeedsBothAddresses(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {

@@ -62,12 +62,12 @@ func TestListen_OnlyLoopbackHears(t *testing.T) {
 			t.Errorf("%s hears too", ip)
 		}
 	}
-	// What the kernel says of all listening sockets with this port.
+	// Count the listening sockets that the kernel has for this port.
 	heard := 0
 	for file, loopback := range map[string]string{"tcp": "0100007F", "tcp6": "00000000000000000000000001000000"} {
 		data, err := os.ReadFile("/proc/self/net/" + file)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // no such protocol here
+			continue // the machine does not have this protocol
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -142,14 +142,13 @@ func TestKubeconfig_IsWhatClientsLoad(t *testing.T) {
 	}
 }
 
-// hasty shortens the proxy's time limits for slow clients. Tests check that the
-// limits take effect, not when.
+// hasty starts a proxy with short time limits for slow clients. Its tests check that the limits take effect, not when.
 func hasty(t *testing.T, api *scripted) *Proxy {
 	t.Helper()
 	return withPatience(t, api, 300*time.Millisecond)
 }
 
-// patient is longer than any test machine is slow.
+// patient is a time limit that no test reaches.
 const patient = time.Hour
 
 func withPatience(t *testing.T, api *scripted, patience time.Duration, opts ...func(*Options)) *Proxy {
@@ -172,16 +171,16 @@ func withPatience(t *testing.T, api *scripted, patience time.Duration, opts ...f
 	return p
 }
 
-// slow is a client that sends the beginning of something.
+// slow is a client that sends only the beginning of a request.
 type slow struct {
 	name string
 	dial dialer
 	sent string
-	// answered is the code of an answer before the end; 0 for none.
+	// answered is the status code that comes before the connection ends; 0 if none comes.
 	answered int
 }
 
-// begin connects, and sends what there is to be sent.
+// begin connects and sends the beginning of the request.
 func (c slow) begin(t *testing.T) (net.Conn, error) {
 	t.Helper()
 	conn := c.dial(t)
@@ -215,7 +214,7 @@ func slowClients(t *testing.T, p *Proxy, token string) []slow {
 	return cases
 }
 
-// expectOnlyReads checks, at the test's end, that nothing of slow clients has arrived.
+// expectOnlyReads checks at the end of the test that no request of a slow client has arrived.
 func (s *scripted) expectOnlyReads(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -237,7 +236,7 @@ func TestSlowClients_HinderNobody(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a failure, not a measure
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // ends a broken test; it measures nothing
 	defer cancel()
 	for range 20 {
 		if code, _, err := get(ctx, client, p.URL()+"/api/v1/namespaces/n/configmaps/x"); err != nil || code != http.StatusOK {
@@ -253,20 +252,20 @@ func TestSlowClients_AreCut(t *testing.T) {
 	api.expectOnlyReads(t)
 	for _, c := range slowClients(t, p, token) {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // each that is not cut shows by itself
+			t.Parallel() // shows each client that is not cut off
 			testenv.Eventually(t, "the answer and the end", func(context.Context) error {
 				conn, err := c.begin(t)
 				if err != nil {
-					return err // it was cut before
+					return err // it was already cut off
 				}
 				defer conn.Close()
-				end := time.Now().Add(time.Minute) // far beyond the patience; a failure, not a measure
+				end := time.Now().Add(time.Minute) // far longer than the proxy's limits; ends a broken test
 				must.Do(t, conn.SetReadDeadline(end))
 				r := bufio.NewReader(conn)
 				if c.answered != 0 {
 					resp, err := http.ReadResponse(r, nil) //nolint:bodyclose // the connection is
 					if err != nil {
-						return fmt.Errorf("no answer: %w", err) // or it was cut before its header was sent
+						return fmt.Errorf("no answer: %w", err) // or it was cut off before the header was sent
 					}
 					if resp.StatusCode != c.answered {
 						t.Errorf("answered %d, want %d", resp.StatusCode, c.answered)
@@ -327,7 +326,7 @@ func TestBody_TheLimitIsTheAPIServersOwn(t *testing.T) {
 	}
 }
 
-// An OpenShift build takes its source as a stream of any size.
+// An OpenShift build takes its source as a stream of any length.
 func TestLoad_Upload(t *testing.T) {
 	t.Parallel()
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
@@ -335,7 +334,7 @@ func TestLoad_Upload(t *testing.T) {
 		fmt.Fprintf(w, "%d %v", n, err)
 	}, plainly)
 	p := withPatience(t, api, patient)
-	stream := io.LimitReader(zeroes{}, 8<<20) // of a length that the client does not say
+	stream := io.LimitReader(zeroes{}, 8<<20) // the client does not send the length
 	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost,
 		p.URL()+"/apis/build.openshift.io/v1/namespaces/default/buildconfigs/app/instantiatebinary", stream))(t)
 	_, client, _ := admit(t, p, Grant{RunID: "it"})
@@ -354,7 +353,7 @@ func TestLoad_AThousandRequestsAtOnce(t *testing.T) {
 	var arrived atomic.Int64
 	all := make(chan struct{})
 	release := sync.OnceFunc(func() { close(all) })
-	// No answer before all are here: they are in progress at the same time.
+	// The API server answers only when all requests are here, so they are in progress at the same time.
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
 		if arrived.Add(1) == n {
 			release()
@@ -420,10 +419,10 @@ func TestLoad_APanicEndsOneRequestAlone(t *testing.T) {
 	}
 	close(release)
 	wg.Wait()
-	a.Revoke() // waits for all requests: those that panicked are among the ended
+	a.Revoke() // waits for all requests, also for those that panicked
 	requests, _ := counted(t, numbers)
 	want := map[string]int{"get/ConfigMap/ok": 20, "get/ConfigMap/failed": 10, "create/ConfigMap/failed": 10, "delete/ConfigMap/failed": 10}
-	// A transport may ask a second time for a GET whose connection broke.
+	// A transport may repeat a GET or a DELETE whose connection broke.
 	if got := requests["get/ConfigMap/failed"]; got >= 10 {
 		requests["get/ConfigMap/failed"] = 10
 	}
@@ -448,7 +447,7 @@ func TestErrors_AnAPIServerThatIsAwayIs502(t *testing.T) {
 			t.Fatalf("%s: %q: %v", method, body, err)
 		}
 		want, message := http.StatusBadGateway, "the API server cannot be reached"
-		if method == http.MethodPut { // which needs the object first
+		if method == http.MethodPut { // the proxy reads the object first
 			want, message = http.StatusServiceUnavailable, "the owner of the object cannot be looked up"
 		}
 		if code != want || status.Kind != "Status" || int(status.Code) != want || status.Status != metav1.StatusFailure || !strings.Contains(status.Message, message) {
@@ -457,7 +456,7 @@ func TestErrors_AnAPIServerThatIsAwayIs502(t *testing.T) {
 	}
 }
 
-// An API server that is busy for a moment costs a run's write nothing.
+// If the API server refuses a request of the proxy itself for a moment, the run's write still succeeds.
 func TestErrors_WhatTheProxyItselfAsksIsAskedAgain(t *testing.T) {
 	for name, verb := range map[string]string{"the look at the owner": http.MethodGet, "the mark after a write": http.MethodPatch} {
 		t.Run(name, func(t *testing.T) {
@@ -526,7 +525,7 @@ func TestErrors_WhatTheAPIServerAnswersPassesUnchanged(t *testing.T) {
 	}
 }
 
-// lines are what a logger has written.
+// lines collects the lines of a logger.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -582,7 +581,7 @@ func TestLog_EveryWriteHasALineAndNoneItsBody(t *testing.T) {
 	if _, _, err := send(t.Context(), client, "DELETE", base+"secrets/refused", ""); err != nil {
 		t.Fatal(err)
 	}
-	a.Revoke() // after which all has been logged
+	a.Revoke() // everything is logged when this returns
 	type line struct {
 		Verb, Resource, Subresource, Namespace, Object, Outcome string
 		Code                                                    float64
@@ -643,8 +642,7 @@ func TestLog_SkippingCacheLookupIsTheIncumbentsLine(t *testing.T) {
 	must.Be(t, "lines", want, got)
 }
 
-// secured is an API server behind TLS that accepts only the credentials that are
-// valid at the moment.
+// secured is an API server behind TLS that accepts only the credentials that are valid at the moment.
 func secured(t *testing.T, allowed func(*http.Request) bool, tune func(*httptest.Server)) (*scripted, []byte) {
 	t.Helper()
 	api := script(t, nil, func(s *httptest.Server) {
@@ -665,7 +663,7 @@ func secured(t *testing.T, allowed func(*http.Request) bool, tune func(*httptest
 	return api, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
 }
 
-// served fails the test unless requests through p are served in the end.
+// served waits until the proxy serves requests, and fails if it never does.
 func served(t *testing.T, p *Proxy, client *http.Client) {
 	t.Helper()
 	testenv.Eventually(t, "the operator's credentials to be accepted", func(ctx context.Context) error {
@@ -677,7 +675,7 @@ func served(t *testing.T, p *Proxy, client *http.Client) {
 	})
 }
 
-// client-go itself looks at such files once a minute.
+// client-go rereads such files once a minute.
 func TestCredentials_AreReadFromFiles(t *testing.T) {
 	t.Parallel()
 	api, ca := secured(t, func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer first" }, func(s *httptest.Server) { s.EnableHTTP2 = true })
@@ -706,7 +704,7 @@ func TestCredentials_APluginIsAskedAgain(t *testing.T) {
 	_, client, _ := admit(t, p, Grant{})
 	served(t, p, client)
 	write(t, secret, "second")
-	accepted.Store("Bearer second") // the next 401 makes client-go ask the plugin
+	accepted.Store("Bearer second") // the next 401 makes client-go call the plugin
 	served(t, p, client)
 }
 
@@ -731,7 +729,7 @@ func TestCredentials_AClientCertificateIsPresentedAndReadAnew(t *testing.T) {
 	write(t, cert, second)
 	write(t, key, secondKey)
 	accepted.Store(secondDER)
-	api.CloseClientConnections() // a new connection reads the files
+	api.CloseClientConnections() // a new connection reads the files again
 	served(t, p, client)
 }
 

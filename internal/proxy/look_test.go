@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A Pod that the run has evicted it has deleted.
+// An eviction counts as a deletion of the Pod by the run.
 func TestLook_AtWhatIsEvicted(t *testing.T) {
 	t.Parallel()
 	version := func(is string) string {

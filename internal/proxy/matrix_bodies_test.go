@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// posts completes cells that create an object.
+// posts makes each cell a POST that creates an object.
 func posts(all []cell) []cell {
 	for i := range all {
 		c := &all[i]
@@ -29,7 +29,7 @@ func posts(all []cell) []cell {
 	return all
 }
 
-// alreadyOwned are bodies that contain owners themselves.
+// alreadyOwned are bodies that already have owner references or annotations.
 func alreadyOwned() []cell {
 	ourAnnotations := strings.TrimPrefix(ours, free)
 	all := []cell{
@@ -63,7 +63,7 @@ func alreadyOwned() []cell {
 	return posts(all)
 }
 
-// headers are headers that mean the same.
+// headers are different spellings of the same request headers.
 func headers() []cell {
 	const partial, table = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1", ";as=Table;g=meta.k8s.io;v=v1"
 	return posts([]cell{
@@ -105,8 +105,7 @@ func headers() []cell {
 	})
 }
 
-// spellings are bodies with unusual text for the same object, or with more fields
-// than the API server keeps.
+// spellings are bodies that write the same object in unusual ways, or with fields that the API server drops.
 func spellings() []cell {
 	const strict, warn, ignore = "?fieldValidation=Strict", "?fieldValidation=Warn", "?fieldValidation=Ignore"
 	numbers := `{"apiVersion":"$GROUP/v1alpha1","kind":"Thing","metadata":{"name":"$NAME"},"spec":{` +
@@ -144,7 +143,7 @@ func spellings() []cell {
 	})
 }
 
-// lossy are bodies that would lose something if the mark were written into them.
+// lossy are bodies that would lose something if the proxy wrote the mark into them.
 func lossy() []cell {
 	const strict, ignore = "?fieldValidation=Strict", "?fieldValidation=Ignore"
 	doubled := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: $NAME}\ndata: {a: x, a: z}\n"
@@ -165,7 +164,7 @@ func lossy() []cell {
 	return all
 }
 
-// malformed are bodies that are valid in no encoding.
+// malformed are bodies that the API server cannot read as an object.
 func malformed() []cell {
 	all := []cell{
 		{name: "broken JSON", media: mediaJSON, broken: true},
@@ -193,7 +192,7 @@ func malformed() []cell {
 	return posts(all)
 }
 
-// subresources never get a mark, and never remove one.
+// subresources are requests for subresources, which neither add nor remove a mark.
 func subresources() []cell {
 	scale := `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"$NAME","namespace":"$NAMESPACE"},"spec":{"replicas":5}}`
 	status := func(r resource, metadata string) string {
@@ -202,7 +201,7 @@ func subresources() []cell {
 	conditions := `{"status":{"conditions":[{"type":"a","status":"True","reason":"A","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
 	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`
 	all := []cell{
-		// Those of a service's status and of a binding take metadata over into the object.
+		// The status of a Service and the binding of a Pod copy metadata into the object.
 		{name: "PATCH the status of no one's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: unmarked},
 		{name: "PATCH the status of no one's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: unmarked},
 		{name: "PATCH the status of the owner's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: conditions, want: reference},
@@ -243,7 +242,7 @@ func subresources() []cell {
 	return all
 }
 
-// questions are answered and not stored.
+// questions create objects that the API server answers and does not store, such as reviews.
 func questions() []cell {
 	const may = `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"x"}`
 	authentication := func(kind, plural, spec string) resource {

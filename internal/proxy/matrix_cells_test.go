@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The kinds of the matrix.
+// The following functions return the kinds of the matrix.
 func configMapKind() resource {
 	return resource{apiVersion: "v1", kind: "ConfigMap", plural: "configmaps", content: `,"data":{"a":"1"}`}
 }
@@ -44,7 +44,7 @@ func namespaceKind() resource {
 	return resource{apiVersion: "v1", kind: "Namespace", plural: "namespaces", global: true}
 }
 
-// service is a service that no controller changes.
+// serviceKind returns a Service that no controller changes.
 func serviceKind() resource {
 	return resource{
 		apiVersion: "v1", kind: "Service", plural: "services", content: `,"spec":{"type":"ExternalName","externalName":"a.example"}`,
@@ -63,7 +63,7 @@ func podKind() resource {
 	}
 }
 
-// Metadata of objects that exist before the request.
+// The metadata of objects that exist before the request.
 const (
 	free       = `,"labels":{"was":"there"}`
 	ours       = `,"labels":{"was":"there"}$MARK`
@@ -87,7 +87,7 @@ const (
 // applying is the query of a server-side apply.
 const applying = "?fieldManager=matrix"
 
-// cells is the matrix.
+// cells returns the whole matrix.
 func cells() []cell {
 	return slices.Concat(
 		creations(), patches(), patchesOfTheMark(), patchesOfNothing(), replacements(), applies(), dryRuns(),
@@ -95,8 +95,8 @@ func cells() []cell {
 	)
 }
 
-// creations are made by every verb that creates, in every encoding, of every
-// scope, for both kinds of owner.
+// creations create objects with every verb that can, in every encoding, namespaced and cluster-scoped, for both kinds of
+// owner.
 func creations() []cell {
 	type way struct {
 		method, media string
@@ -148,7 +148,7 @@ func creations() []cell {
 	return all
 }
 
-// patch is one of each sort that changes an object.
+// patch is the content type and body of a patch that changes an object.
 type patch struct{ media, body string }
 
 func patchesOfEachSort() []patch {
@@ -159,7 +159,7 @@ func patchesOfEachSort() []patch {
 	}
 }
 
-// patches are patches of existing objects, no matter who owns them.
+// patches change existing objects with and without owners.
 func patches() []cell {
 	states := []struct {
 		name, before string
@@ -192,7 +192,7 @@ func patches() []cell {
 	return all
 }
 
-// patchesOfTheMark change owners themselves.
+// patchesOfTheMark change the owner references or annotations themselves.
 func patchesOfTheMark() []cell {
 	all := []cell{
 		{name: "merge patch that takes the owner off", before: ours, media: mediaMerge, body: `{"metadata":{"ownerReferences":null}}`, want: unmarked},
@@ -219,7 +219,7 @@ func patchesOfTheMark() []cell {
 	return all
 }
 
-// patchesOfNothing are answered 404, whether or not PUT would create an object.
+// patchesOfNothing patch objects that do not exist: the answer is 404, even if a PUT would create the object.
 func patchesOfNothing() []cell {
 	var all []cell
 	for _, r := range []resource{configMapKind(), leaseKind(), clusterRoleKind(), thingKind(), worldKind()} {
@@ -236,7 +236,7 @@ func patchesOfNothing() []cell {
 	return all
 }
 
-// replacements are PUTs of existing objects, and of one that a PUT cannot create.
+// replacements are PUTs of existing objects, and of missing ones that a PUT cannot create.
 func replacements() []cell {
 	all := []cell{
 		{name: "one that is not there", body: configMapKind().object(""), code: http.StatusNotFound, want: unmarked},
@@ -312,7 +312,7 @@ func applies() []cell {
 	return all
 }
 
-// dryRuns answer with the mark, if it is written into the body, and store nothing.
+// dryRuns store nothing. Their answers contain the mark if the proxy writes it into the body.
 func dryRuns() []cell {
 	return []cell{
 		{

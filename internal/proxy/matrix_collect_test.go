@@ -22,7 +22,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// runOf is a client of a run for that owner.
+// runOf returns the client of a run with that grant.
 func runOf(t *testing.T, p *Proxy, g Grant) kubernetes.Interface {
 	t.Helper()
 	_, _, token := admit(t, p, g)
@@ -64,13 +64,13 @@ func TestMatrix_ANamespaceIsNotInItself(t *testing.T) {
 	}
 }
 
-// family are the objects that a run has created for its owner.
+// family holds functions that read the objects that a run has created for its owner.
 type family struct {
-	// inside are in the owner's namespace, outside are not.
+	// inside reads those in the owner's namespace, outside the others.
 	inside, outside []func(context.Context) error
 }
 
-// raise creates objects with every verb that creates.
+// raise creates objects with every verb that can create.
 func raise(t *testing.T, made, client kubernetes.Interface, home, away, name string) family {
 	t.Helper()
 	ctx, meta := t.Context(), metav1.ObjectMeta{Name: name}

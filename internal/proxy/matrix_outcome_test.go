@@ -10,19 +10,17 @@ import (
 	"testing"
 )
 
-// outcome is the result of a request, in a form in which two requests for objects
-// of different names can be compared.
+// outcome is the result of a request. Outcomes can be compared although the two objects have different names.
 type outcome struct {
 	Answer answer
-	// Body is that of the answer, Stored the object afterwards, both as JSON with
-	// sorted keys and numbers as they are written.
+	// Body is the body of the answer, Stored the object after the request. Both are JSON with sorted keys, and keep the
+	// spelling of numbers.
 	Body, Stored string
-	// mark is what the stored object says of the owner, or what the answer says of
-	// an object that is not stored.
+	// mark describes the owner mark of the stored object, or of the object in the answer if none is stored.
 	mark string
 }
 
-// outcome reads the object after the request.
+// outcome reads the object after the request and returns the result.
 func (m *matrix) outcome(t *testing.T, c cell, name string, a answer) outcome {
 	t.Helper()
 	n := normalizer{owner: m.owner(c.by), name: name}
@@ -38,7 +36,7 @@ func (m *matrix) outcome(t *testing.T, c cell, name string, a answer) outcome {
 	for i := range out.Answer.Warnings {
 		out.Answer.Warnings[i] = n.text(out.Answer.Warnings[i])
 	}
-	slices.Sort(out.Answer.Warnings) // they come in the order of the fields
+	slices.Sort(out.Answer.Warnings) // their order is random
 	if stored.Code == http.StatusOK {
 		out.mark = n.mark(tree)
 	} else {
@@ -51,7 +49,7 @@ func (m *matrix) outcome(t *testing.T, c cell, name string, a answer) outcome {
 	return out
 }
 
-// decoded is the body of an answer.
+// decoded returns the decoded body of an answer.
 func decoded(a answer) any {
 	var tree any
 	d := json.NewDecoder(strings.NewReader(a.Text))
@@ -67,16 +65,15 @@ func member(tree any, name string) any {
 	return object[name]
 }
 
-// normalizer removes from objects the fields that always differ, and the owner's
-// mark.
+// normalizer removes the fields of objects that always differ, and the owner's mark.
 type normalizer struct {
 	owner Owner
 	name  string
-	// prefix is what the name was made up from, if it was.
+	// prefix is the beginning of a generated name; empty if the name was not generated.
 	prefix string
 }
 
-// excerpt is what errors show of a body in which names cannot be seen.
+// excerpt matches the part of an error that quotes a body in hexadecimal, where names cannot be replaced.
 var excerpt = regexp.MustCompile(`\([0-9a-f]+ \.\.\.\)`)
 
 func (n normalizer) text(s string) string {
@@ -121,7 +118,7 @@ func (n normalizer) mark(tree any) string {
 	return strings.Join(found, ", ")
 }
 
-// render is the rest of a value as JSON.
+// render returns a normalized value as JSON.
 func (n normalizer) render(t *testing.T, tree any) string {
 	t.Helper()
 	text, err := json.MarshalIndent(n.value(tree), "", " ")
@@ -131,7 +128,7 @@ func (n normalizer) render(t *testing.T, tree any) string {
 	return n.text(string(text))
 }
 
-// age is the age in tables of a new object.
+// age matches the age of a new object in a table.
 var age = regexp.MustCompile(`^(\d+s|<invalid>)$`)
 
 func (n normalizer) value(tree any) any {
@@ -162,8 +159,7 @@ func (n normalizer) value(tree any) any {
 	return tree
 }
 
-// metadata is the metadata of an object without the fields that always differ and
-// without the mark.
+// metadata returns metadata without the fields that always differ, and without the mark.
 func (n normalizer) metadata(meta map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, value := range meta {
@@ -189,7 +185,7 @@ func (n normalizer) metadata(meta map[string]any) map[string]any {
 	return out
 }
 
-// unmarked are annotations without the owner's.
+// unmarked returns the annotations without those of the mark.
 func (n normalizer) unmarked(value any) map[string]any {
 	out := map[string]any{}
 	values, _ := value.(map[string]any)
@@ -202,7 +198,7 @@ func (n normalizer) unmarked(value any) map[string]any {
 	return out
 }
 
-// managed are the entries of managers that manage more than the mark.
+// managed returns the entries of managedFields that contain more than the mark.
 func (n normalizer) managed(value any) []any {
 	var out []any
 	entries, _ := value.([]any)
@@ -214,13 +210,13 @@ func (n normalizer) managed(value any) []any {
 			out = append(out, entry)
 		}
 	}
-	// They come in the order of their times.
+	// The API server sorts them by time.
 	slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out
 }
 
-// fields is a tree of managed fields without those of the mark, and without nodes
-// that contain only those; nil if nothing is left.
+// fields returns a tree of managed fields without the fields of the mark, and without nodes that contain nothing else. It
+// returns nil if nothing is left.
 func (n normalizer) fields(tree any, path []string) any {
 	object, _ := tree.(map[string]any)
 	at := strings.Join(path, ".")

@@ -28,62 +28,56 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The owner marks that an object may have. Any other mark is described in words
-// where it is found, and equals none of these.
+// The owner marks that an object may have. The tests describe any other mark in words, which equal none of these.
 const (
 	unmarked  = "no mark"
 	reference = "one owner reference"
 	annotated = "both annotations"
 )
 
-// cell is one request of the matrix. It is sent twice, directly and through the
-// proxy, each time for another object.
+// cell is one request of the matrix. The test sends it twice, directly and through the proxy, each time for another object.
 type cell struct {
 	name string
 	by   asker
 	of   resource
-	// away puts the object into a namespace that is not the owner's.
+	// away puts the object into a namespace other than the owner's.
 	away bool
-	// before is metadata of the object that is there already; empty: there is
-	// none.
+	// before is the metadata of the object that exists before the request; empty if there is none.
 	before string
 	method string
-	// sub follows the object's path, query its end.
+	// sub is appended to the object's path, query to the URL.
 	sub, query string
-	// media is the Content-Type; empty: the request has none.
+	// media is the Content-Type; empty if the request has none.
 	media  string
 	accept string
-	// body is JSON, which is sent in the encoding that media names; asIs sends it
-	// unchanged.
+	// body is JSON. The test sends it in the encoding of media, or unchanged if asIs is set.
 	body string
 	asIs bool
-	// packed compresses the body, chunked does not say how long it is, broken
-	// leaves its last bytes out.
+	// packed compresses the body, chunked sends it without its length, broken leaves out its last bytes.
 	packed, chunked, broken bool
-	// code is the answer's; refused is the proxy's own, if it does not forward
-	// what the API server would take.
+	// code is the status code of the answer. refused is set if the proxy itself refuses the request, which the API server would
+	// accept.
 	code, refused int
 	want          string
-	// blind leaves the answer's body out of the comparison: two are never alike.
+	// blind does not compare the answers' bodies, because no two are alike.
 	blind bool
 }
 
-// asker says with which grant a request is sent.
+// asker is the grant of the client that sends a request.
 type asker struct{ global, adopt, silent bool }
 
-// resource is a kind of which the matrix has objects. $GROUP stands for the
-// group of the custom ones.
+// resource is a kind of the matrix. $GROUP stands for the group of the custom kinds.
 type resource struct {
 	apiVersion, kind, plural string
 	global                   bool
-	// custom kinds have no protobuf.
+	// custom kinds have no protobuf encoding.
 	custom bool
-	// byPut kinds are created by PUT too.
+	// byPut means that a PUT can create objects of the kind.
 	byPut   bool
 	content string
 }
 
-// object is the JSON of an object with more metadata.
+// object returns the JSON of an object with additional metadata.
 func (r resource) object(metadata string) string {
 	return r.with(`"name":"$NAME"` + metadata)
 }
@@ -92,7 +86,7 @@ func (r resource) with(metadata string) string {
 	return `{"apiVersion":"` + r.apiVersion + `","kind":"` + r.kind + `","metadata":{` + metadata + `}` + r.content + `}`
 }
 
-// path is where objects of the kind are.
+// path returns the path of the kind's objects in a namespace.
 func (r resource) path(namespace string) string {
 	prefix := "/apis/" + r.apiVersion
 	if r.apiVersion == "v1" {
@@ -106,7 +100,7 @@ func (r resource) path(namespace string) string {
 
 // matrix is the state that all cells share.
 type matrix struct {
-	// apiServer and proxied are the two ways there.
+	// apiServer is the URL for direct requests, proxy the other way to the same API server.
 	apiServer          string
 	direct             *http.Client
 	proxy              *Proxy
@@ -114,11 +108,11 @@ type matrix struct {
 	home, away         string
 	group              string
 	namespaced, global Owner
-	// others own things as well, in each namespace and above.
+	// others are other owners, one for each namespace and one that is cluster-scoped.
 	others map[string]Owner
 }
 
-// askers are all clients that send requests.
+// askers returns all clients that send requests.
 func askers() []asker {
 	return []asker{{}, {adopt: true}, {silent: true}, {global: true}, {global: true, adopt: true}}
 }
@@ -141,7 +135,7 @@ func newMatrix(t *testing.T) *matrix {
 	m.others = map[string]Owner{
 		m.home: newOwner(t, cfg, thing, m.home), m.away: newOwner(t, cfg, thing, m.away), "": newOwner(t, cfg, world, ""),
 	}
-	account := `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"runner"}}` // of the pods
+	account := `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"runner"}}` // for the Pods
 	for _, namespace := range []string{m.home, m.away} {
 		url := m.apiServer + "/api/v1/namespaces/" + namespace + "/serviceaccounts"
 		if a := roundTrip(t, m.direct, http.MethodPost, url, http.Header{"Content-Type": {mediaJSON}}, strings.NewReader(account)); a.Code != http.StatusCreated {
@@ -165,7 +159,7 @@ func scalable(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// newOwner creates a custom resource that can own objects of a run.
+// newOwner creates a custom resource that can own the objects of a run.
 func newOwner(t *testing.T, cfg *rest.Config, gvk schema.GroupVersionKind, namespace string) Owner {
 	t.Helper()
 	objects, err := dynamic.NewForConfig(cfg)
@@ -190,7 +184,7 @@ func (m *matrix) owner(by asker) Owner {
 	return m.namespaced
 }
 
-// owned is the mark of an object that the cell's request makes the owner's.
+// owned returns the mark that an object gets if the request makes it the owner's.
 func (c cell) owned() string {
 	if c.by.global || !c.of.global && !c.away {
 		return reference
@@ -198,7 +192,7 @@ func (c cell) owned() string {
 	return annotated
 }
 
-// namespace is where the cell's object is.
+// namespace returns the namespace of the cell's object.
 func (m *matrix) namespace(c cell) string {
 	switch {
 	case c.of.global:
@@ -209,9 +203,8 @@ func (m *matrix) namespace(c cell) string {
 	return m.home
 }
 
-// fill puts this test's values into a template. $MARK is metadata that makes an
-// object the owner's, $OWN and $OTHER are references to the owner and to someone
-// else.
+// fill puts the values of this test into a template. $MARK is metadata that makes an object the owner's. $OWN and $OTHER are
+// references to the owner and to another owner.
 func (m *matrix) fill(c cell, name, template string) string {
 	owner, other := m.owner(c.by), m.others[m.namespace(c)]
 	mark := `,"ownerReferences":[$OWN]`
@@ -219,7 +212,7 @@ func (m *matrix) fill(c cell, name, template string) string {
 		mark = `,"annotations":{"` + annotationOwner + `":"` + m.home + `/` + owner.Name + `","` + annotationOwnerType + `":"Thing.` + m.group + `"}`
 	}
 	return strings.NewReplacer(
-		"$NAMESPACE", m.namespace(c), "$NAME", name, // the longer one first
+		"$NAMESPACE", m.namespace(c), "$NAME", name, // $NAMESPACE before $NAME, which is its beginning
 		"$GROUP", m.group,
 		"$OWN", referenceTo(owner, ""), "$OTHER", referenceTo(other, `,"controller":true,"blockOwnerDeletion":true`),
 	).Replace(strings.ReplaceAll(template, "$MARK", mark))
@@ -229,7 +222,7 @@ func referenceTo(o Owner, more string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q%s}`, o.GVK.GroupVersion(), o.GVK.Kind, o.Name, o.UID, more)
 }
 
-// answer is an answer as a client gets it, with its body decoded.
+// answer is an answer as a client receives it, with its body decoded.
 type answer struct {
 	Code     int
 	Type     string
@@ -237,7 +230,7 @@ type answer struct {
 	Text     string
 }
 
-// request sends a cell's request for the object of that name.
+// request sends the cell's request for the object with that name.
 func (m *matrix) request(t *testing.T, client *http.Client, server string, c cell, name string) answer {
 	t.Helper()
 	path := c.of.path(m.namespace(c))
@@ -246,11 +239,11 @@ func (m *matrix) request(t *testing.T, client *http.Client, server string, c cel
 	}
 	var body io.Reader = bytes.NewReader(c.encoded(t, m.fill(c, name, c.body)))
 	if c.chunked {
-		body = io.MultiReader(body) // of which net/http does not know the length
+		body = io.MultiReader(body) // hides the length from net/http
 	}
 	header := http.Header{"Content-Type": {c.media}, "Accept": {c.accept}}
 	if server == m.apiServer && strings.Contains(c.accept, mediaProtobuf) {
-		header.Set("Accept", mediaJSON) // which is all that runs are answered in
+		header.Set("Accept", mediaJSON) // the only encoding in which runs get answers
 	}
 	if c.packed {
 		header.Set("Content-Encoding", "gzip")
@@ -269,7 +262,7 @@ func roundTrip(t *testing.T, client *http.Client, method, url string, header htt
 			req.Header[key] = values
 		}
 	}
-	req.Header.Set("User-Agent", "matrix/1") // it names the field manager
+	req.Header.Set("User-Agent", "matrix/1") // becomes the name of the field manager
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, url, err)
@@ -282,14 +275,14 @@ func roundTrip(t *testing.T, client *http.Client, method, url string, header htt
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header["Warning"], string(text)}
 }
 
-// stored is the object as it is now.
+// stored reads the object as it is now.
 func (m *matrix) stored(t *testing.T, c cell, name string) answer {
 	t.Helper()
 	url := m.apiServer + m.fill(c, name, c.of.path(m.namespace(c))) + "/" + name
 	return roundTrip(t, m.direct, http.MethodGet, url, http.Header{"Accept": {"application/json"}}, http.NoBody)
 }
 
-// prepare creates the object that is there before the request.
+// prepare creates the object that exists before the request.
 func (m *matrix) prepare(t *testing.T, c cell, name string) {
 	t.Helper()
 	url := m.apiServer + m.fill(c, name, c.of.path(m.namespace(c))) + "/" + name
@@ -315,7 +308,7 @@ func (m *matrix) prepare(t *testing.T, c cell, name string) {
 	}
 }
 
-// encoded is the body as it is sent.
+// encoded returns the body in the encoding in which it is sent.
 func (c cell) encoded(t *testing.T, text string) []byte {
 	t.Helper()
 	body := []byte(text)
@@ -374,10 +367,10 @@ func TestMatrix_AProxiedWriteStoresWhatADirectOneDoesAndTheOwner(t *testing.T) {
 	}
 }
 
-// compare sends a cell's request in both ways.
+// compare sends the cell's request directly and through the proxy, and compares the results.
 func (m *matrix) compare(t *testing.T, c cell) {
 	t.Helper()
-	// Of equal length, which encodings say.
+	// Names have the same length, because encodings contain lengths.
 	names := []string{testenv.Random("d"), testenv.Random("p")}
 	for _, name := range names {
 		m.prepare(t, c, name)
@@ -403,7 +396,7 @@ func (m *matrix) compare(t *testing.T, c cell) {
 	}
 }
 
-// packed is the body as a client sends it that compresses its bodies.
+// packed compresses a body.
 func packed(plain []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)

@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// unreading is a transport to an API server that cannot answer reads of config maps.
+// unreading is a transport to an API server that fails all reads of ConfigMaps.
 type unreading struct{ http.RoundTripper }
 
 func (u unreading) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -31,8 +31,7 @@ func (u unreading) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// meddling is a transport on which another client adds an owner to each config map
-// that is about to be patched for the first time.
+// meddling is a transport that has another client add an owner to each ConfigMap right before its first patch.
 type meddling struct {
 	http.RoundTripper
 	meddle func(name string)
@@ -133,8 +132,8 @@ func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
 	}
 }
 
-// An owner that is deleted and created again with the same name takes over the
-// objects that garbage collection has not deleted yet.
+// An owner that is deleted and created again under the same name takes over the objects that garbage collection has not
+// deleted yet.
 func TestMatrix_WhatAPredecessorHasLeftIsTheOwners(t *testing.T) {
 	t.Parallel()
 	cfg, client := administrator(t)
@@ -156,7 +155,7 @@ func TestMatrix_WhatAPredecessorHasLeftIsTheOwners(t *testing.T) {
 		predecessor := metav1.OwnerReference{
 			APIVersion: owner.GVK.GroupVersion().String(), Kind: owner.GVK.Kind, Name: owner.Name, UID: "00000000-dead-0000-0000-000000000000",
 		}
-		// The finalizer keeps garbage collection from being first.
+		// The finalizer keeps garbage collection from deleting the object first.
 		left := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Name: verb, OwnerReferences: []metav1.OwnerReference{predecessor}, Finalizers: []string{"test.rolewright.dev/stay"},
 		}}

@@ -13,8 +13,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog: nor does a client without a token, of which each
-// request is a session.
+// A run that repeats a request does not fill the log. Neither does a client without a token, whose requests are a session
+// each.
 func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
@@ -22,7 +22,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 		case strings.Contains(r.URL.Path, "/secrets"):
 			w.Header().Set("Content-Type", "text/plain")
 			_, _ = io.WriteString(w, "?")
-		case strings.Contains(r.URL.Path, "/pods/"): // created by another client between the look and the write
+		case strings.Contains(r.URL.Path, "/pods/"): // another client creates the Pod between the look-up and the write
 			code := map[string]int{http.MethodGet: http.StatusNotFound, http.MethodPatch: http.StatusForbidden, http.MethodPut: http.StatusOK}
 			w.WriteHeader(code[r.Method])
 			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1"}}`)
@@ -53,7 +53,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 	namespace := p.URL() + "/api/v1/namespaces/x/"
 	clients := map[string]*http.Client{"anonymous": {Transport: asOwner{trusting(t, p)}}}
 	_, clients["of a run"], _ = admit(t, p, Grant{Inject: true, Secrets: &told{}})
-	want := map[string]int{"anonymous": 30, "of a run": 40} // with the secrets
+	want := map[string]int{"anonymous": 30, "of a run": 40} // 10 more because of the Secrets
 	for _, who := range []string{"anonymous", "of a run"} {
 		for range 30 {
 			long := "/" + strings.Repeat("x", 20_000)
@@ -83,7 +83,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 	}
 }
 
-// asOwner is a transport that names an owner as clients without a token do.
+// asOwner is a transport that names an owner in the user name, as clients without a token do.
 type asOwner struct{ http.RoundTripper }
 
 func (a asOwner) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What is kept of a request, such as the name of an object, does not keep its URL in memory.
+// What the proxy keeps of a request, such as the name of an object, does not keep the whole URL in memory.
 func TestOpen_NamesAreNoPartsOfTheURL(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, &rest.Config{Host: "http://127.0.0.1:1"})

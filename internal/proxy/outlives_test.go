@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A PUT takes the owner reference away, and the annotations have to take its place.
+// A PUT removes the owner reference, so the annotations have to replace it.
 func TestOwn_WhatIsToOutliveItsOwnerFromNowOn(t *testing.T) {
 	const stored = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n","uid":"u","resourceVersion":"1",` +
 		`"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"o","uid":"owner"}]}}`
@@ -35,7 +35,7 @@ func TestOwn_WhatIsToOutliveItsOwnerFromNowOn(t *testing.T) {
 	}
 }
 
-// An object that has helm.sh/resource-policy in the cluster, and not in the body, outlives its owner all the same.
+// An object outlives its owner if it has helm.sh/resource-policy in the cluster, even if the body does not have it.
 func TestOwn_WhatIsToOutliveItsOwnerAlready(t *testing.T) {
 	const stored = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n","uid":"u","resourceVersion":"1",` +
 		`"annotations":{"helm.sh/resource-policy":"keep"}}}`

@@ -44,7 +44,7 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 		{"PATCH", maps + "/it?fieldManager=x", "application/apply-patch+yaml", named, []string{
 			"create /configmaps/ namespaced=true owned=true Widget", "get /configmaps/ namespaced=true owned=true Widget", "patch /configmaps/ namespaced=true owned=true Widget",
 		}},
-		{"POST", maps, "application/json", named, []string{"create /configmaps/ namespaced=true owned=false Widget"}}, // it exists
+		{"POST", maps, "application/json", named, []string{"create /configmaps/ namespaced=true owned=false Widget"}}, // the object exists
 		{"DELETE", maps + "/it", "", "", []string{"delete /configmaps/ namespaced=true owned=false Widget"}},
 		{"DELETE", maps + "?labelSelector=a%3Db", "", "", []string{"deletecollection /configmaps/ namespaced=true owned=false Widget"}},
 		{"GET", "/api/v1/namespaces/" + ns + "/pods/absent/exec?command=date", "", "", []string{
@@ -55,7 +55,7 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 		if _, _, err := sendAs(t.Context(), client, tt.method, p.URL()+tt.path, tt.contentType, tt.body); err != nil {
 			t.Fatal(err)
 		}
-		// The record comes right after the answer's end.
+		// The record is made right after the end of the answer.
 		testenv.Eventually(t, tt.method+" "+tt.path+" recorded", func(_ context.Context) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -74,7 +74,7 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 	}
 }
 
-// A create that is refused is told of by the name that it asked for.
+// The record of a refused create has the name from the request.
 func TestWritten_HasTheNameOfARefusedCreate(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// What comes from other Pods has the token of a run in progress, and is refused without: it has not the operator's own rights.
+// Requests from other Pods need the token of a run in progress. Without one they are refused, and never get the operator's own
+// rights.
 func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, testenv.Config(t))
@@ -35,8 +36,8 @@ func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 	}
 }
 
-// A run that goes on at another replica has its requests in progress answered, and later ones by what knows where it is: they are
-// not refused as those of a run that has ended, which would fail its tasks.
+// When another replica takes over a run, the requests in progress are still answered here. Later requests go to the handler
+// that knows the new place; they are not refused like those of a run that has ended, because that would fail tasks.
 func TestServeRemote_OfARunThatIsLeft(t *testing.T) {
 	t.Parallel()
 	arrived, answers := make(chan struct{}), make(chan struct{})
@@ -74,7 +75,7 @@ func TestServeRemote_OfARunThatIsLeft(t *testing.T) {
 	<-left
 }
 
-// By how the connection of an exec ends its Pod tells whether it was cut, which is no failure of its role.
+// The Pod sees from the end of an exec's connection that it was cut off, so the role does not fail.
 func TestServeRemote_CutsAnExecOutOfOrder(t *testing.T) {
 	t.Parallel()
 	ends := make(chan struct{})
@@ -101,7 +102,7 @@ func TestServeRemote_CutsAnExecOutOfOrder(t *testing.T) {
 	for _, subresource := range []string{"attach", "exec"} {
 		tap := &tapped{Conn: must.Get((&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String()))(t)}
 		conn, r := upgraded(t, func(testing.TB) net.Conn {
-			return tls.Client(tap, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) // it is about how the connection ends
+			return tls.Client(tap, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) // TLS 1.2 shows how the connection ends
 		}, token, http.MethodGet, pod+subresource, "websocket")
 		cut := subresource == "exec"
 		if cut {
@@ -115,7 +116,8 @@ func TestServeRemote_CutsAnExecOutOfOrder(t *testing.T) {
 	must.Do(t, <-served)
 }
 
-// A run in another Pod goes on with the replica that leads next: this one does not answer its writes, which would fail its tasks.
+// A run in another Pod goes on with the next leader. A replica that no longer leads leaves the run's writes unanswered,
+// because an answer would fail tasks.
 func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
 	t.Parallel()
 	api := script(t, nil, plainly)
@@ -151,7 +153,8 @@ func TestServeRemote_LeavesWritesUnansweredWhenItDoesNotLead(t *testing.T) {
 	}
 }
 
-// A client without the token of a run keeps no connection, and none sends long headers, which take many times their size in memory.
+// A client without the token of a run cannot keep a connection open. No client can send long headers, which take many times
+// their size in memory.
 func TestServeRemote_BoundsWhatHasNoToken(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, script(t, nil, plainly).config())
@@ -194,7 +197,7 @@ func TestServeRemote_BoundsWhatHasNoToken(t *testing.T) {
 	must.Do(t, <-served)
 }
 
-// Each request has a connection: HTTP/2 would have hundreds in one, past the limit of connections.
+// Each request has its own connection: HTTP/2 would carry hundreds of requests in one and so pass the limit of connections.
 func TestServeRemote_SpeaksNoHTTP2(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, script(t, nil, plainly).config())
@@ -203,7 +206,7 @@ func TestServeRemote_SpeaksNoHTTP2(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- p.ServeRemote(ctx, listener, p.certificate, "/none/", http.NotFoundHandler()) }()
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} // what is offered is looked at, and nothing is sent
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}} // the test checks only the offered protocol, and sends nothing
 		conn, err := dialer.DialContext(ctx, "tcp", listener.Addr().String())
 		if (err == nil) != (protocol == "http/1.1") {
 			t.Errorf("a client that speaks %s: %v", protocol, err)

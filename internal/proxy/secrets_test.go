@@ -24,7 +24,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// told records the values that a proxy has passed on from Secrets.
+// told records the values that the proxy has reported from Secrets.
 type told struct {
 	mu       sync.Mutex
 	values   []string
@@ -43,7 +43,7 @@ func (t *told) Withhold() {
 	t.withheld = true
 }
 
-// take returns the values since the last call.
+// take returns the values since the last call, and whether the output was withheld.
 func (t *told) take() (values []string, withheld bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,8 +60,7 @@ const (
 	asTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
 )
 
-// TestSecrets_ValuesAreKnownWhenTheAnswerIs reads and writes Secrets of a real
-// API server in every way that it has.
+// TestSecrets_ValuesAreKnownWhenTheAnswerIs reads and writes Secrets of a real API server with every kind of request.
 func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -86,7 +85,7 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	one := all + "/stored"
 	for _, tc := range []struct {
 		name, method, url, accept, contentType, body string
-		want                                         []string // empty for nothing at all
+		want                                         []string // empty if no values are expected
 	}{
 		{name: "get", url: one, accept: asJSON, want: []string{"value as stored", "value of before"}},
 		{name: "get packed", url: one, accept: asJSON, want: []string{"value as stored"}},
@@ -139,8 +138,7 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	}
 }
 
-// TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld writes Secrets in
-// protobuf, of which only the answer is read.
+// TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld writes Secrets in protobuf: the proxy reads only the answer.
 func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -162,7 +160,7 @@ func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 	if err := create(); !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("create again: %v", err)
 	}
-	withheld := func(context.Context) error { // when the exchange has ended, after the answer
+	withheld := func(context.Context) error { // the exchange ends after the answer
 		if got, withheld := secrets.take(); !withheld {
 			return fmt.Errorf("told %q", got)
 		}
@@ -170,7 +168,7 @@ func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 	}
 	testenv.Eventually(t, "the output is withheld after a refusal", withheld)
 	secret.Name, through.AcceptContentTypes = "y", asMetadata
-	_ = create() // its client expects the Secret, and not the metadata alone
+	_ = create() // the client expects the Secret, and gets only its metadata
 	testenv.Eventually(t, "the output is withheld after an answer without values", withheld)
 }
 
@@ -190,8 +188,7 @@ func TestDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream of a watch, as
-// clients of JSON and of protobuf do.
+// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream of a watch in JSON and in protobuf.
 func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -227,8 +224,7 @@ func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	}
 }
 
-// TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs asks for tokens of a service
-// account of a real API server.
+// TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs requests tokens of a service account from a real API server.
 func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -250,7 +246,7 @@ func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 	}
 }
 
-// blocked gets values and does not return before its context ends.
+// blocked receives values and returns only when its context ends.
 type blocked struct {
 	told
 	begun chan struct{}
@@ -263,8 +259,7 @@ func (b *blocked) Add(ctx context.Context, values ...string) {
 	}
 }
 
-// TestRevoke_DoesNotWaitForSecretsToBeTold: Secrets in an answer or a body do not
-// delay the end of a run, or of the proxy.
+// TestRevoke_DoesNotWaitForSecretsToBeTold: Secrets in an answer or a body do not delay the end of a run or of the proxy.
 func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
 	t.Parallel()
 	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"},"data":{"a":"dmFsdWU="}}`
@@ -294,8 +289,8 @@ func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
 	}
 }
 
-// TestSecrets_WhatCannotBeReadWithholdsTheOutput scripts answers that the API
-// server of the tests does not give. They are passed on unchanged.
+// TestSecrets_WhatCannotBeReadWithholdsTheOutput scripts answers that the API server of the tests does not give. The proxy
+// passes them on unchanged.
 func TestSecrets_WhatCannotBeReadWithholdsTheOutput(t *testing.T) {
 	t.Parallel()
 	large := `{"kind":"SecretList","items":[` + strings.Repeat(" ", maxSecrets) + `]}`

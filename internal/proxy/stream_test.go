@@ -33,8 +33,8 @@ func TestWatch_EventsComeAsTheyHappen(t *testing.T) {
 	client := clientOf(t, a).CoreV1().ConfigMaps(namespace)
 	w := must.Get(client.Watch(t.Context(), metav1.ListOptions{LabelSelector: "seen in (yes,no)"}))(t)
 	defer w.Stop()
-	// Each event is awaited before the next is caused: one that were kept back
-	// until more come would never be seen.
+	// The test waits for each event before it causes the next one. A proxy that held an event back until more come would never
+	// deliver it.
 	for i := range 20 {
 		name := fmt.Sprintf("c%d", i)
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"seen": "yes"}}}
@@ -73,7 +73,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 	} {
 		for _, accept := range []string{"application/json", "application/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf"} {
 			if strings.Contains(path, "watch") && accept != "application/json" {
-				continue // each takes its second
+				continue // each watch takes a second
 			}
 			type answer struct {
 				Code              int
@@ -98,7 +98,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 					return errors.New("something else has changed")
 				}
 				if strings.Contains(path, "watch") && len(got.Body) == len(before.Body) {
-					got.Body = before.Body // the first events of a watch have no order
+					got.Body = before.Body // the order of a watch's first events is random
 				}
 				diff := cmp.Diff(before, got)
 				if strings.Contains(path, "watch") && len(got.Body) != len(before.Body) {
@@ -113,17 +113,17 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 	}
 }
 
-// flood answers with more than any buffer holds, and counts how much it could send.
+// flood sends more than all buffers hold, and counts what it could send.
 type flood struct {
 	written atomic.Int64
-	stalled atomic.Bool // once no one takes more
+	stalled atomic.Bool // set when a write no longer makes progress
 }
 
-// total is far above what sockets and HTTP/2 windows hold together.
+// total is far more than sockets and HTTP/2 windows hold together.
 const total = 256 << 20
 
-// ServeHTTP writes until a write makes no progress for a while. The length of the
-// while is not critical: it only distinguishes blocked from done, and done is fast.
+// ServeHTTP writes until a write makes no progress for a while. The length of this time is not critical: a write that is not
+// blocked is fast.
 func (f *flood) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	control := http.NewResponseController(w)
 	chunk := make([]byte, 64<<10)
@@ -170,7 +170,7 @@ func TestStream_AClientThatDoesNotReadStopsTheAPIServer(t *testing.T) {
 	}
 }
 
-// endless streams lines until its client is gone.
+// endless streams lines until its client has gone.
 type endless struct{ open, ended atomic.Int64 }
 
 func (e *endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +198,7 @@ func echo(w http.ResponseWriter, protocol string) {
 	_, _ = io.Copy(conn, rw.Reader)
 }
 
-// upgraded opens a connection with another protocol through the proxy.
+// upgraded opens a connection through the proxy and upgrades it to another protocol.
 func upgraded(t testing.TB, dial dialer, token, method, path, protocol string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn := dial(t)
@@ -225,11 +225,11 @@ func repeats(t testing.TB, conn net.Conn, r *bufio.Reader, text string) {
 
 const pod = "/api/v1/namespaces/n/pods/p/"
 
-// upstreams are the ways in which an API server may be reached.
+// upstreams returns the ways to reach an API server.
 func upstreams() map[string]func(*httptest.Server) {
 	return map[string]func(*httptest.Server){
 		"plain": plainly,
-		// Left alone, HTTP/2 would be agreed on, which knows no upgrades.
+		// Without this, both sides would agree on HTTP/2, which has no upgrades.
 		"TLS": func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
 	}
 }
@@ -248,7 +248,7 @@ func TestUpgrade_BytesPassBothWaysAtOnce(t *testing.T) {
 					for _, connection := range []string{"exec?command=cat&stdin=true", "attach", "portforward", "proxy/a//b"} {
 						t.Run(strings.Join([]string{name, way, protocol, method, connection}, " "), func(t *testing.T) {
 							conn, r := upgraded(t, dial, token, method, pod+connection, protocol)
-							for range 3 { // each has to come back before the next is sent
+							for range 3 { // each text has to come back before the next is sent
 								repeats(t, conn, r, "ping\x00\xff\r\n")
 							}
 							go func() { _, _ = io.WriteString(conn, strings.Repeat("x", 1<<20)) }()
@@ -295,7 +295,7 @@ func TestRevoke_EndsEveryStreamBeforeItReturns(t *testing.T) {
 			kept, keptReader := upgraded(t, ways["TLS"], otherToken, http.MethodGet, pod+"attach", "websocket")
 			a.Revoke()
 			for i, s := range streams {
-				// EOF without the end of the chunks is an error: no one takes it for the end of a watch.
+				// A chunked stream that ends without its last chunk is an error, so clients do not take it for the end of a watch.
 				_, err := io.Copy(io.Discard, s)
 				if isLog := i%4 < 2; isLog && err == nil {
 					t.Errorf("stream %d seems to have ended by itself", i)
@@ -322,7 +322,7 @@ func TestRevoke_DoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 			}
 			return nil
 		})
-		a.Revoke() // or the test never ends
+		a.Revoke() // otherwise the test never ends
 		_ = conn.Close()
 		t.Logf("%s: %d KiB were sent", way, f.written.Load()>>10)
 	}
@@ -337,7 +337,7 @@ func TestStream_AClientThatIsGoneFreesEverything(t *testing.T) {
 			cfg.Insecure = name == "TLS"
 			p := startProxy(t, cfg)
 			_, client, token := admit(t, p, Grant{})
-			// What stays is there before: connections, and what was discovered.
+			// Open what stays open before the count: connections and discovery.
 			if _, _, err := send(t.Context(), client, http.MethodGet, p.URL()+"/api/v1", ""); err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestStream_AClientThatIsGoneFreesEverything(t *testing.T) {
 			}
 			testenv.Eventually(t, "the API server to see the end", func(context.Context) error { return atLeast(&e.ended, int64(len(conns))) })
 			testenv.Eventually(t, "goroutines to end", func(context.Context) error {
-				api.CloseClientConnections() // idle ones, which are kept for the next request
+				api.CloseClientConnections() // closes idle connections, which are kept for the next request
 				return goleak.Find(before)
 			})
 		})
@@ -380,7 +380,7 @@ func TestStart_ReturnsWhenNothingIsServedAnyMore(t *testing.T) {
 	conn, r := upgraded(t, dial, token, http.MethodGet, pod+"exec", "websocket")
 	repeats(t, conn, r, "hello")
 	watch := dial(t)
-	fmt.Fprint(watch, "GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")                             // anonymous: no one will revoke it
+	fmt.Fprint(watch, "GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")                             // anonymous: no run's end closes it
 	if resp, err := http.ReadResponse(bufio.NewReader(watch), nil); err != nil || resp.StatusCode != http.StatusOK { //nolint:bodyclose // the connection is
 		t.Fatal(resp, err)
 	}
@@ -393,7 +393,7 @@ func TestStart_ReturnsWhenNothingIsServedAnyMore(t *testing.T) {
 	}
 }
 
-// counting counts the answers of which the body is open.
+// counting counts the answers whose body is still open.
 func counting(next http.RoundTripper, open *atomic.Int64) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
@@ -429,7 +429,7 @@ type (
 func (d duplex) Close() error  { defer d.done(); return d.ReadWriteCloser.Close() }
 func (s simplex) Close() error { defer s.done(); return s.ReadCloser.Close() }
 
-// tapped keeps what is read.
+// tapped keeps the bytes that are read.
 type tapped struct {
 	net.Conn
 	got []byte
@@ -445,14 +445,14 @@ func TestTLS_AnAnswerThatEndsWithTheConnectionIsWhole(t *testing.T) {
 	api := script(t, func(w http.ResponseWriter, _ *http.Request) {
 		for range 10 {
 			fmt.Fprintln(w, "a line")
-			_ = http.NewResponseController(w).Flush() // of unknown length
+			_ = http.NewResponseController(w).Flush() // so that the length is not known
 		}
 	}, plainly)
 	p := startProxy(t, api.config())
 	_, _, token := admit(t, p, Grant{})
 	tap := &tapped{Conn: dialers(t, p)["plain"](t)}
 	config := trusting(t, p).TLSClientConfig.Clone()
-	config.ServerName, config.MaxVersion = "127.0.0.1", tls.VersionTLS12 // which shows what a record is
+	config.ServerName, config.MaxVersion = "127.0.0.1", tls.VersionTLS12 // TLS 1.2 shows the types of records
 	conn := tls.Client(tap, config)
 	fmt.Fprintf(conn, "GET /api/v1/namespaces/n/pods/p/log HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", token)
 	all, err := io.ReadAll(conn)
@@ -462,11 +462,11 @@ func TestTLS_AnAnswerThatEndsWithTheConnectionIsWhole(t *testing.T) {
 	if n := strings.Count(string(all), "a line\n"); n != 10 {
 		t.Errorf("%d lines have come", n)
 	}
-	// Go takes an end without an alert for a good one; OpenSSL does not.
+	// Go accepts an end without an alert; OpenSSL does not.
 	must.Be(t, "ended in order", true, tap.endsInOrder())
 }
 
-// endsInOrder reports whether the last record of TLS 1.2 is an alert.
+// endsInOrder reports whether the last TLS 1.2 record is an alert.
 func (c *tapped) endsInOrder() bool {
 	const header, alert = 5, 21
 	var last byte

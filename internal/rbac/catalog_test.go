@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// served are the resources of Kubernetes' own groups, from discovery of the control plane of the tests.
+// served returns the resources of Kubernetes' own groups, from the discovery of the tests' control plane.
 func served(t *testing.T) Catalog {
 	t.Helper()
 	client := must.Get(discovery.NewDiscoveryClientForConfig(testenv.Config(t)))(t)
@@ -56,16 +56,16 @@ func TestCatalog_FindsAKindByItsNames(t *testing.T) {
 	c := must.Get(Builtin())(t)
 	for _, tt := range []struct {
 		apiVersion, kind string
-		want             string // GROUP/NAME, empty if there is none
+		want             string // GROUP/NAME; empty if there is none
 		namespaced       bool
 	}{
 		{"apps/v1", "Deployment", "apps/deployments", true},
 		{"apps/v1", "deploy", "apps/deployments", true},
 		{"apps/v1", "deployments", "apps/deployments", true},
-		{"apps/v1beta2", "Deployment", "apps/deployments", true}, // an older version, the same resource
+		{"apps/v1beta2", "Deployment", "apps/deployments", true}, // an older version of the same resource
 		{"v1", "Endpoints", "/endpoints", true},
 		{"v1", "Namespace", "/namespaces", false},
-		{"v1", "Deployment", "apps/deployments", true}, // as the modules take it
+		{"v1", "Deployment", "apps/deployments", true}, // the modules accept it like this
 		{"other.io/v1", "Deployment", "", false},
 		{"networking.k8s.io/v1", "NetworkPolicy", "networking.k8s.io/networkpolicies", true},
 		{"rbac.authorization.k8s.io/v1", "ClusterRole", "rbac.authorization.k8s.io/clusterroles", false},

@@ -44,7 +44,8 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 	must.Be(t, "permissions", want, got)
 }
 
-// Owner references of a cluster-scoped owner are followed at cluster-scoped objects whatever watchClusterScopedResources says.
+// A cluster-scoped owner is found through the owner references of cluster-scoped objects, whatever
+// watchClusterScopedResources says.
 func TestGenerate_DependentsOfAClusterScopedOwner(t *testing.T) {
 	known := map[string]Resource{
 		"a.b/v1 Tea": {Group: "a.b", Name: "teas", Kind: "Tea"}, "a.b/v1 Cup": {Group: "a.b", Name: "cups", Kind: "Cup", Namespaced: true},
@@ -67,7 +68,7 @@ func TestGenerate_DependentsOfAClusterScopedOwner(t *testing.T) {
 	}
 }
 
-// An unknown version is left out beside a known one of the same kind; an unknown kind beside a known one remains.
+// If one version of a kind is known, unknown versions of this kind are left out. Unknown kinds stay.
 func TestKnown_LeavesOutOtherVersions(t *testing.T) {
 	g := generator{Input: Input{Find: func(apiVersion, _ string) (Resource, bool) { return Resource{}, apiVersion == "v1" }}}
 	pod, cup := tasks.Use{APIVersion: "v1", Kind: "Pod"}, tasks.Use{APIVersion: "a.b/v1", Kind: "Cup"}

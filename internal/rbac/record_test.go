@@ -40,7 +40,7 @@ func TestRecorder_WritesEachCallOnce(t *testing.T) {
 		t.Errorf("the file is %v, %v; want mode 0600", info, err)
 	}
 	file := must.Get(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
-	if _, err := file.WriteString(`{"verb":"ge`); err != nil { // a process that was killed
+	if _, err := file.WriteString(`{"verb":"ge`); err != nil { // as if the process had been killed
 		t.Fatal(err)
 	}
 	must.Do(t, file.Close())

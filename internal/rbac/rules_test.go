@@ -17,7 +17,7 @@ func TestRules_AreFewAndNoWider(t *testing.T) {
 	needs.Add(Need{Group: "apps", Resource: "daemonsets", Namespaced: true}, "list", "watch", "get")
 	needs.Add(Need{Group: "apps", Resource: "deployments", Subresource: "scale", Namespaced: true}, "patch")
 	needs.Add(Need{Resource: "pods", Namespaced: true}, "get", "list", "watch", "own")
-	needs.Add(Need{Group: "b", Resource: "deployments", Namespaced: true}, "get", "list", "watch") // never in a rule with those of apps
+	needs.Add(Need{Group: "b", Resource: "deployments", Namespaced: true}, "get", "list", "watch") // never in one rule with those of apps
 	want := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "own"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"daemonsets", "deployments"}, Verbs: []string{"get", "list", "watch"}},

@@ -62,7 +62,7 @@ func quoted(s string) string {
 	return string(text)
 }
 
-// latin1 escapes as Python's ascii does, and PyYAML: \xNN is a character.
+// latin1 escapes like Python's ascii and like PyYAML: \xNN is one character.
 func latin1(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ReplaceAll(s, `\`, `\\`) {
@@ -92,7 +92,7 @@ func escapedBytes(s, format string) string {
 	return b.String()
 }
 
-// values are of every sort of character.
+// values have every sort of character.
 var values = map[string]string{
 	"a word":         "hunter22",
 	"symbols":        `p@s-s_w+o/r=d%41&<>"'\n$`,
@@ -242,8 +242,8 @@ func TestReader_HidesValuesAcrossReads(t *testing.T) {
 	}
 }
 
-// TestReader_HoldsBoundedMemory: the reader does not wait for the end of text that
-// looks like the beginning of a value for ever.
+// TestReader_HoldsBoundedMemory: the reader does not wait for ever for the end of a text that looks like the beginning of
+// a value.
 func TestReader_HoldsBoundedMemory(t *testing.T) {
 	m := New()
 	m.Add(t.Context(), "hunter22")
@@ -276,8 +276,7 @@ func TestWithhold_HidesEverything(t *testing.T) {
 	}
 }
 
-// Two requests of a run may read a Secret at once: neither has its answer before
-// the values are hidden.
+// If two requests of a run read a Secret at once, neither gets its answer before the values are hidden.
 func TestAdd_ReturnsWhenTheValuesAreHidden(t *testing.T) {
 	var lines []string
 	for i := range 5000 {
@@ -337,7 +336,7 @@ func TestAdd_WithholdsWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-// TestSearch_CostsAFewLookUpsForEachByte: whatever values and text have in common.
+// TestSearch_CostsAFewLookUpsForEachByte, whatever values and text have in common.
 func TestSearch_CostsAFewLookUpsForEachByte(t *testing.T) {
 	a := strings.Repeat("a", 1<<16)
 	for name, value := range map[string]func(i int) string{
@@ -361,7 +360,7 @@ func TestSearch_CostsAFewLookUpsForEachByte(t *testing.T) {
 	}
 }
 
-// Text is looked at for all patterns, however many came before or after.
+// A search finds every pattern, however many were inserted before or after it.
 func TestSearch_FindsEachOfMany(t *testing.T) {
 	x := newIndex()
 	for i := range 3000 {
@@ -375,7 +374,7 @@ func TestSearch_FindsEachOfMany(t *testing.T) {
 	}
 }
 
-// TestSearch_FindsWhatIsThere compares with a search that is slow and simple.
+// TestSearch_FindsWhatIsThere compares the search with a slow and simple one.
 func TestSearch_FindsWhatIsThere(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	word := func(most int) string {
@@ -388,7 +387,7 @@ func TestSearch_FindsWhatIsThere(t *testing.T) {
 	for range 2000 {
 		x, patterns := newIndex(), []string{}
 		for range 1 + random.IntN(8) {
-			patterns = append(patterns, word(long-minValue)) // exact below long
+			patterns = append(patterns, word(long-minValue)) // below long, the search is exact
 			x.insert(pattern{text: patterns[len(patterns)-1]})
 		}
 		text := word(60) + patterns[0] + word(10) + patterns[len(patterns)-1]
@@ -430,8 +429,8 @@ func TestMasker_NilAndZeroChangeNothing(t *testing.T) {
 	}
 }
 
-// FuzzMask: whatever a value and the text around it are, neither the value nor
-// its encodings are left, through Mask and Reader alike.
+// FuzzMask: neither a value nor one of its encodings is left, whatever the value and the text around it are, with Mask and
+// with Reader.
 func FuzzMask(f *testing.F) {
 	for _, v := range values {
 		f.Add(v, "before ", " after")
@@ -465,7 +464,7 @@ func FuzzMask(f *testing.F) {
 	})
 }
 
-// A list of many small numbers is no reason to withhold what a run says.
+// A list of many small numbers does not make the output withheld.
 func TestMask_ManyNumbers(t *testing.T) {
 	for _, sign := range []string{"[%s]", "a: [%s]"} {
 		m := New()

@@ -8,7 +8,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A field in snake_case, or with an abbreviation, becomes the same variable as the one in camelCase: a CRD that has it keeps it.
+// A field in snake_case, or with an abbreviation, becomes the same variable as the field in camelCase. If a CRD has such a
+// field, it keeps it.
 func TestDefinition_KeepsFieldsInSnakeCase(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
 	const spec = "argument_specs: {main: {options: {log_level: {required: true}, a_list: {type: list, elements: dict, options: {log_level: {}, tls_key: {}}}}}}"

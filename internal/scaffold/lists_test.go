@@ -36,7 +36,7 @@ func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
 	}
 }
 
-// watches.yaml keeps its form, and all that is in it; what cannot be added to it is said.
+// watches.yaml keeps its form and its content. If an entry cannot be added, the error says so.
 func TestEntry_OfWatches(t *testing.T) {
 	e := entry{"watches.yaml", "# +kubebuilder:scaffold:watch", "", "- kind: B\n  # Why.\n  role: b\n"}
 	for file, want := range map[string]string{
@@ -58,7 +58,7 @@ func TestEntry_OfWatches(t *testing.T) {
 	}
 }
 
-// A list has a kind where it has all of its name, in whatever order watches.yaml says it.
+// A list contains a kind if it contains the whole name of the kind. The order of keys in watches.yaml does not matter.
 func TestKind_ListsHaveItOnce(t *testing.T) {
 	for _, e := range (Kind{Project: Project{Domain: "example.com"}, Group: "db", Version: "v1", Kind: "App"}).entries("db.example.com_apps.yaml", "db_v1_app.yaml") {
 		others := "resources:\n  - bases/mydb.example.com_apps.yaml\n  - mydb_v1_app.yaml\n  - webapp_editor_role.yaml\n"
@@ -81,7 +81,7 @@ func TestKind_ListsHaveItOnce(t *testing.T) {
 	}
 }
 
-// A kind may have several watches with selectors: one of them has to run what is asked for.
+// A kind may have several watches with selectors. One of them must run the content that is asked for.
 func TestKind_IsWatchedByOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

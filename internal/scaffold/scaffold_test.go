@@ -19,7 +19,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// schemaOf is the text of the schema of an argument spec.
+// schemaOf returns the schema of an argument spec, and its text.
 func schemaOf(t *testing.T, spec string) (*schema, string) {
 	t.Helper()
 	s := newSchema(optionsOf(t, "meta/argument_specs.yml", "argument_specs: {main: {options: "+spec+"}}"), nil, extravars.ToSnake)
@@ -38,7 +38,7 @@ func optionsOf(t *testing.T, file, content string) []option {
 	return options
 }
 
-// compact is YAML without the spaces that do not count.
+// compact returns YAML in one line, without comments.
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var n yaml.Node
@@ -78,7 +78,7 @@ func TestSchema_OfEachType(t *testing.T) {
 	}
 }
 
-// Where the API server would not give the role what it is told, people hear of it.
+// If the API server would not pass on values as the argument spec expects them, the user gets a note.
 func TestSchema_Notes(t *testing.T) {
 	for spec, want := range map[string]string{
 		"{a1b2: {}}":                 "a1b2: no field of an object becomes this variable",
@@ -126,7 +126,7 @@ func TestOptions_ErrorsNameThePlace(t *testing.T) {
 	}
 }
 
-// What people have written into a CRD is theirs.
+// What people have added to a CRD stays.
 func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
 	s, _ := schemaOf(t, "{size: {type: int}, color: {choices: [red, blue]}}")
@@ -159,7 +159,7 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	}
 }
 
-// What was said of a field does not stay with another type, for which the API server refuses it.
+// If the type of a field changes, its old rules are removed, because the API server would refuse them with the new type.
 func TestDefinition_OfAnotherType(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
 	for was, is := range map[string]string{
@@ -188,7 +188,7 @@ func TestDefinition_OfAnotherType(t *testing.T) {
 	}
 }
 
-// A file with more than the CRD is left as it is, whichever of its documents that is.
+// If a file contains more than the CRD, it is not changed, whichever document the CRD is.
 func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site"}
@@ -217,7 +217,7 @@ func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	must.Do(t, os.WriteFile("roles/site/defaults/main.yml", []byte("size: 3\n"), 0o644))
 	role := must.Get(filepath.Abs("roles/site"))(t)
 	w := watches.Watch{GVK: gvk.GroupVersionKind{Group: "web.example.com", Version: "v1", Kind: "Site"}, Content: watches.Content{Role: role}}
-	for _, sample := range []string{"written", "there"} { // both without a CRD of its own
+	for _, sample := range []string{"written", "there"} { // neither has a file of its own for the CRD
 		made, err := ManifestsOf(".", k.Project, []watches.Watch{w}, nil)
 		if err != nil || slices.ContainsFunc(made.Files, func(f File) bool { return strings.HasPrefix(f.Path, "config/crd/bases/") }) {
 			t.Errorf("%v: %+v", err, made.Files)
@@ -232,7 +232,7 @@ func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-// Another version of a kind is added to its CRD, in which what people have written stays.
+// Another version of a kind is added to the kind's CRD. What people have added to the CRD stays.
 func TestKind_OfAnotherVersion(t *testing.T) {
 	dir := t.TempDir()
 	p := must.Get(New("example.com", "shop"))(t)
@@ -262,7 +262,7 @@ func TestKind_OfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A CRD may have any file and plural: the lists and permissions are of these.
+// A CRD may have any file name and plural. The lists and permissions use these names.
 func TestKind_OfACRDWithOtherNames(t *testing.T) {
 	dir := t.TempDir()
 	p := must.Get(New("example.com", "shop"))(t)
@@ -285,7 +285,7 @@ func TestKind_OfACRDWithOtherNames(t *testing.T) {
 	}
 }
 
-// A playbook that exists is used as it is, and the CRD is made of the role that it runs.
+// An existing playbook is used as it is. The CRD is made from the role that the playbook runs.
 func TestKind_OfAPlaybookThatExists(t *testing.T) {
 	dir := t.TempDir()
 	p := must.Get(New("example.com", "shop"))(t)
@@ -312,7 +312,8 @@ func TestKind_OfAPlaybookThatExists(t *testing.T) {
 	}
 }
 
-// Rules and limits of people's own are kept beside those of the options; those of the options go with them.
+// Rules and limits that people have added stay beside those of the options. Those of the options disappear with the
+// options.
 func TestDefinition_KeepsRulesAndLimits(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
 	spec := func(extra string) *schema {
@@ -355,7 +356,7 @@ func TestKind_Plural(t *testing.T) {
 	}
 }
 
-// Nothing half written: where one file differs, none is touched.
+// If one file differs, no file is written.
 func TestWrite_IsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	files := []File{{Path: "a/new", Text: "new\n"}, {Path: "there", Text: "one\ntwo\n"}}
@@ -372,7 +373,7 @@ func TestWrite_IsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A file that is there is replaced, and never written into: a disk that is full would leave half of it.
+// An existing file is replaced, and never written in place: on a full disk, half of the new text would be left.
 func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
 	dir := t.TempDir()
 	file, second := filepath.Join(dir, "watches.yaml"), filepath.Join(dir, "second")
@@ -384,14 +385,14 @@ func TestWrite_ReplacesAFileAsAWhole(t *testing.T) {
 	if all := must.Get(os.ReadDir(dir))(t); len(all) != 2 {
 		t.Errorf("there are %v", all)
 	}
-	if mode := must.Get(os.Stat(file))(t).Mode(); mode != 0o666 { // the umask has no part in it
+	if mode := must.Get(os.Stat(file))(t).Mode(); mode != 0o666 { // whatever the umask
 		t.Errorf("its mode is %v", mode)
 	}
 }
 
-// A file in a directory that is read-only is written all the same.
+// A file in a read-only directory is still written.
 func TestWrite_ReplacesAFileInPlace(t *testing.T) {
-	const other = 65534 // root may write into each directory
+	const other = 65534 // root can write to any directory
 	dir := t.TempDir()
 	file := filepath.Join(dir, "watches.yaml")
 	must.Do(t, errors.Join(os.WriteFile(file, []byte("old\n"), 0o600), os.Chmod(dir, 0o500)))
@@ -399,12 +400,12 @@ func TestWrite_ReplacesAFileInPlace(t *testing.T) {
 	if os.Geteuid() == 0 {
 		must.Do(t, errors.Join(os.Chown(dir, other, other), os.Chown(file, other, other)))
 	}
-	t.Chdir(dir) // what is above is not for others
+	t.Chdir(dir) // other users cannot reach the directories above
 	was, written := must.Get(os.Stat(file))(t), make(chan error)
 	go func() {
-		runtime.LockOSThread() // it ends with this goroutine
+		runtime.LockOSThread() // the thread ends with this goroutine
 		if os.Geteuid() == 0 {
-			_, _ = unix.SetfsuidRetUid(other) // the file would be replaced
+			_, _ = unix.SetfsuidRetUid(other) // otherwise root would replace the file
 		}
 		_, err := Write(".", []File{{Path: "watches.yaml", Text: "new\n", Replaces: true}}, false)
 		written <- err
@@ -414,7 +415,7 @@ func TestWrite_ReplacesAFileInPlace(t *testing.T) {
 	must.Be(t, "the same file", true, os.SameFile(was, must.Get(os.Stat(file))(t)))
 }
 
-// Where the second file cannot be written, the error names the first.
+// If the second file cannot be written, the error names the first.
 func TestWrite_SaysWhatIsWritten(t *testing.T) {
 	_, err := Write(t.TempDir(), []File{{Path: "a", Text: "x"}, {Path: "a/b", Text: "x"}}, false)
 	if err == nil || !strings.HasSuffix(err.Error(), "; written before it: a") {
@@ -422,14 +423,14 @@ func TestWrite_SaysWhatIsWritten(t *testing.T) {
 	}
 }
 
-// Only the lines that name ansible-operator change, once.
+// Only the lines that name ansible-operator change, and only once.
 func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
 		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 	}
-	write("PROJECT", "domain: example.com\nlayout: ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n") // as first versions had it
+	write("PROJECT", "domain: example.com\nlayout: ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n") // the layout of the first versions
 	write("Dockerfile", "FROM --platform=linux/amd64 host.example/operator-framework/ansible-operator:v1.42.3 AS base\nCOPY roles/ ${HOME}/roles/\n")
 	write("Makefile", "run: ansible-operator ## Run it\n\t$(ANSIBLE_OPERATOR) run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n")
 	for range 2 {
@@ -455,7 +456,8 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 	}
 }
 
-// The argument spec of a role's defaults: as the reader of argument specs understands it, and never in place of one.
+// The argument spec is made from a role's defaults, in a form that the reader of argument specs understands. It never
+// replaces an existing one.
 func TestArgumentSpec(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -500,7 +502,7 @@ _own: 1
 	}
 }
 
-// A project of a stranger has no files written elsewhere.
+// A project from others cannot make the command write files outside its directory.
 func TestWrite_StaysInTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
@@ -513,7 +515,7 @@ func TestWrite_StaysInTheDirectory(t *testing.T) {
 	}
 }
 
-// The image has the collections that a project says its roles need.
+// The image has the collections that the project says its roles need.
 func TestProject_ImageHasTheCollections(t *testing.T) {
 	p := must.Get(New("example.com", "shop"))(t)
 	commands := p

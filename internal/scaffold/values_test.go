@@ -9,15 +9,15 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// specOf is the schema of a spec for the values and the JSON schema of a chart.
+// specOf returns the schema of a spec for the values and the JSON schema of a chart.
 func specOf(t *testing.T, values, schema string) *yaml.Node {
 	t.Helper()
 	read := reader(func(name string) ([]byte, error) { return []byte(name), nil })
 	return ofValues(must.Get(read.yaml("", values))(t), must.Get(read.yaml("", schema))(t))
 }
 
-// Values have the types that values.yaml has, where it has one; a schema of the chart says more, and nothing that a CRD
-// cannot say refuses a value that Helm takes.
+// Values have the types of values.yaml, if it has them. The chart's schema adds to this. Where it says more than a CRD can
+// say, values that Helm accepts are still accepted.
 func TestOfValues(t *testing.T) {
 	t.Parallel()
 	const free = "x-kubernetes-preserve-unknown-fields: true"
@@ -43,7 +43,7 @@ func TestOfValues(t *testing.T) {
 	}
 }
 
-// A schema that grows with each level ends.
+// A schema that refers to itself, or values that grow with each level, come to an end.
 func TestOfValues_IsBounded(t *testing.T) {
 	t.Parallel()
 	schema := `{"type": "object", "properties": {` + strings.TrimSuffix(strings.Repeat(`"X": {"$ref": "#"},`, 10), ",") + `}}`

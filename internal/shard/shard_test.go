@@ -30,7 +30,7 @@ func TestOf_SpreadsObjectsEvenly(t *testing.T) {
 	}
 }
 
-// The API server selects the objects of a shard as Of does.
+// The API server's selector selects the same objects for a shard as Of does.
 func TestSelector(t *testing.T) {
 	for _, n := range []int{2, 3, 7, 8, 64} {
 		for range 200 {
@@ -75,7 +75,7 @@ func TestAssign_EachShardHasOneMemberAndEachMemberItsShare(t *testing.T) {
 	}
 }
 
-// A member that comes or goes moves its own share, and little else.
+// A replica that comes or goes moves its own share, and little else.
 func TestAssign_MovesFewShards(t *testing.T) {
 	for _, n := range []int{8, 64} {
 		for r := 1; r < 8; r++ {

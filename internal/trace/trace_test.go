@@ -15,8 +15,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A run is a trace: its phases below it, its tasks below the phase in which they ran, and
-// what they wrote below them.
+// A run is a trace. Below the run are its phases, below a phase the tasks that ran in it, and below a task its writes.
 func TestTracer_SpansOfARun(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracer := must.Get(newTracer(t.Context(), spans, "v1"))(t)
@@ -76,7 +75,7 @@ func TestTracer_SpansOfARun(t *testing.T) {
 	}
 }
 
-// A run that goes on without this process is no failure in its trace.
+// A run that goes on in another process has no failure in its trace.
 func TestTracer_ARunThatGoesOn(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	tracer := must.Get(newTracer(t.Context(), spans, "v1"))(t)
@@ -99,7 +98,7 @@ func TestTracer_ARunThatGoesOn(t *testing.T) {
 	must.Be(t, "spans", 3, len(spans.GetSpans()))
 }
 
-// A trace that no collector gets is not named in the log and in metrics.
+// A trace that is not sent to a collector is not named in the log or in metrics.
 func TestTracer_NamesNoTraceThatIsNotSampled(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
 	tracer := must.Get(newTracer(t.Context(), tracetest.NewInMemoryExporter(), "v1"))(t)

@@ -62,7 +62,7 @@ func TestValues_RealVaultTexts(t *testing.T) {
 	}
 }
 
-// The kubelet makes a link of the first part of each path in a volume.
+// The kubelet makes the first part of each path in a volume a link.
 func TestValues_BehindLinkedDirectories(t *testing.T) {
 	dir := t.TempDir()
 	password := write(t, dir, "password", "of the vault\n", 0o600)
@@ -83,7 +83,7 @@ func TestValues_BehindLinkedDirectories(t *testing.T) {
 func TestValues_SaysThatThereAreTooManyFiles(t *testing.T) {
 	dir := t.TempDir()
 	v := New("--vault-password-file "+write(t, dir, "password", "of the vault\n", 0o600), none)
-	v.most = 2 // the directory and the password
+	v.most = 2 // enough for the directory and the password
 	must.Get(v.Values(t.Context(), dir))(t)
 	write(t, dir, "another", "", 0o600)
 	v.fresh = 0
@@ -92,7 +92,7 @@ func TestValues_SaysThatThereAreTooManyFiles(t *testing.T) {
 	}
 }
 
-// TestTexts_AreDecrypted: vault texts in variables of watches.yaml, and as JSON has them.
+// TestTexts_AreDecrypted: vault texts are decrypted in the variables of watches.yaml, also in their JSON form.
 func TestTexts_AreDecrypted(t *testing.T) {
 	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
 	v := New("--vault-password-file "+password, none)
@@ -103,7 +103,7 @@ func TestTexts_AreDecrypted(t *testing.T) {
 	}
 }
 
-// What is written while the operator runs is masked in the next run: a value, the password, and what one encrypts with it.
+// Values, passwords and vault texts that change while the operator runs are masked in the next run.
 func TestValues_AreThoseOfNow(t *testing.T) {
 	dir, content := t.TempDir(), t.TempDir()
 	later := filepath.Join(dir, "later")
@@ -143,7 +143,7 @@ func TestValues_AreThoseOfNow(t *testing.T) {
 	minuteLater()
 	expect("a minute later", "fifth")
 
-	// What has answered once is not lost while the store is away, or because one run ended while it was asked.
+	// A password that was known stays known if the store is away, or if the run that asked for it has ended.
 	write(t, content, "vars.yml", encrypt(t, write(t, t.TempDir(), "script", "five", 0o600), "sixth"), 0o600)
 	write(t, content, "more.yml", encrypt(t, write(t, t.TempDir(), "script", "four", 0o600), "seventh"), 0o600)
 	must.Do(t, os.Remove(filepath.Join(dir, "store")))
@@ -175,7 +175,8 @@ func TestSources_AreThoseOfAnsible(t *testing.T) {
 	must.Be(t, "sources", want, got, cmp.AllowUnexported(source{}))
 }
 
-// A script that is called -client is asked for the password of a label, and answers up to the end of the line.
+// A script whose name ends in -client is asked for the password of a label. The password is its output up to the end of
+// the line.
 func TestPassword_OfAScript(t *testing.T) {
 	client := write(t, t.TempDir(), "one-client.sh", "#!/bin/sh\n[ \"$1\" = --vault-id ] && echo \"of $2 \"\n", 0o700)
 	for label, want := range map[string]string{"": "of default ", "own": "of own "} {

@@ -10,7 +10,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A chart is a directory with Chart.yaml and a name, and keys that mean nothing for it are refused with their line.
+// A chart is a directory with a Chart.yaml that has a name. Keys that have no effect on a chart are refused with their
+// line.
 func TestLoad_Chart(t *testing.T) {
 	t.Parallel()
 	dir := project(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A command is an executable file that only its owner can change, or the watch is refused
-// with its line and what to do.
+// A command must be an executable file that only its owner can change. Otherwise the watch is refused, with its line and
+// what to do.
 func TestLoad_Command(t *testing.T) {
 	t.Parallel()
 	dir := project(t)
@@ -113,7 +113,7 @@ func TestLoad_Command(t *testing.T) {
 	}
 }
 
-// Relative paths of inputs begin at the watches file, wherever the operator was started.
+// Relative paths of inputs start at the directory of the watches file, wherever the operator was started.
 func TestLoad_FilesOfInputs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// alias has the shape of ansible-operator's type.
+// alias has the same shape as ansible-operator's type.
 type alias struct {
 	Group, Version, Kind, Playbook, Role string
 	Vars                                 map[string]any
@@ -28,8 +28,7 @@ type alias struct {
 	Selector metav1.LabelSelector
 }
 
-// TestLoad_TakesWhatAnsibleOperatorTakes gives every key a value of every wrong
-// type: both refuse the same values.
+// TestLoad_TakesWhatAnsibleOperatorTakes gives keys values of wrong types: ansible-operator and Load refuse the same ones.
 func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 	dir := project(t)
 	for _, key := range []string{"group", "version", "kind", "vars", "maxRunnerArtifacts", "reconcilePeriod", "manageStatus", "blacklist", "selector"} {
@@ -38,7 +37,7 @@ func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 			var as []alias
 			err := sigsyaml.Unmarshal([]byte(text), &as)
 			got := loadText(t, dir, text, Options{})
-			var wrong string // the message about this key, if it is about a type
+			var wrong string // the message about this key, if it concerns a type
 			for _, p := range got.raw {
 				if p.Path == "[1]."+key && p.Severity == Error && !strings.Contains(p.Message, "must not be empty") && !strings.Contains(p.Message, "negative") {
 					wrong = p.Message
@@ -46,11 +45,11 @@ func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 			}
 			switch {
 			case key == "reconcilePeriod" && (value == "''" || value == "-1"):
-				// refused by both, in other words
+				// both refuse it, in different words
 			case err == nil && wrong != "":
 				t.Errorf("%q is refused: %s", text, wrong)
 			case err != nil && key == "blacklist" && value == "[a]":
-				// the problem is the element's
+				// the problem is that of the element
 			case err != nil && wrong == "":
 				t.Errorf("%q is taken, ansible-operator says %v", text, err)
 			}
@@ -58,8 +57,7 @@ func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 	}
 }
 
-// TestLoad_KeysMatchInAnyCase reads what ansible-operator reads from keys in
-// several cases, the later of equal ones included.
+// TestLoad_KeysMatchInAnyCase checks that Load reads keys in any case like ansible-operator, also if a key comes twice.
 func TestLoad_KeysMatchInAnyCase(t *testing.T) {
 	dir := project(t)
 	for _, text := range []string{
@@ -95,8 +93,7 @@ func TestLoad_KeysMatchInAnyCase(t *testing.T) {
 	}
 }
 
-// TestFields_DescribeWhatLoadKnows: the table is complete, and every default in it
-// is the one that Load applies.
+// TestFields_DescribeWhatLoadKnows: the table is complete, and all its defaults are those that Load applies.
 func TestFields_DescribeWhatLoadKnows(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range Fields() {

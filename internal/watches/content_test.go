@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestLoad_FindsContent follows ansible-operator's order of places.
+// TestLoad_FindsContent checks that Load searches the same places in the same order as ansible-operator.
 func TestLoad_FindsContent(t *testing.T) {
 	tests := map[string]struct {
 		// exists are files, and directories with a slash at the end.
@@ -20,8 +20,7 @@ func TestLoad_FindsContent(t *testing.T) {
 		env    map[string]string
 		// value is the value of role, or of playbook if it ends in .yml.
 		value string
-		// want is the resolved path; DIR is the working directory. Empty means
-		// not found.
+		// want is the resolved path, in which DIR is the working directory; empty if nothing is found.
 		want string
 	}{
 		"role in the working directory":         {[]string{"roles/x/"}, nil, "x", "DIR/roles/x"},
@@ -86,7 +85,7 @@ func TestLoad_FindsContent(t *testing.T) {
 	}
 }
 
-// TestLoad_LinkedRoleIsARole: images put roles behind links.
+// TestLoad_LinkedRoleIsARole: in images, roles may be behind links.
 func TestLoad_LinkedRoleIsARole(t *testing.T) {
 	dir := t.TempDir()
 	create(t, dir, "elsewhere/x/")

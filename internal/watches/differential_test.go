@@ -13,7 +13,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// decodeText converts a document without environment references.
+// decodeText decodes a document without environment references.
 func decodeText(text string) (any, []Problem) {
 	c := &decoding{file: "w", active: map[*yaml.Node]bool{}, src: newSource(text, text, nil)}
 	if !c.checkCharacters() {
@@ -28,8 +28,7 @@ func decodeText(text string) (any, []Problem) {
 	return v, c.problems
 }
 
-// libraryValue is a document as ansible-operator's YAML library decodes it, before
-// numbers lose their precision.
+// libraryValue decodes a document with ansible-operator's YAML library, before numbers lose their precision.
 func libraryValue(text string) (any, error) {
 	data, err := sigsyaml.YAMLToJSON([]byte(text))
 	if err != nil {
@@ -38,7 +37,7 @@ func libraryValue(text string) (any, error) {
 	return canonical(data)
 }
 
-// canonical decodes JSON so that numbers compare by their text.
+// canonical decodes JSON and keeps the text of numbers, so that they can be compared.
 func canonical(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -47,7 +46,7 @@ func canonical(data []byte) (any, error) {
 	return v, err
 }
 
-// differs explains how our reading of a document differs from ansible-operator's.
+// differs says how our reading of a document differs from ansible-operator's; empty if it does not.
 func differs(t *testing.T, text string) string {
 	t.Helper()
 	want, wantErr := libraryValue(text)
@@ -72,7 +71,7 @@ func differs(t *testing.T, text string) string {
 	return cmp.Diff(want, again)
 }
 
-// scalars are the spellings where YAML 1.1, YAML 1.2 and Go disagree.
+// scalars are spellings that YAML 1.1, YAML 1.2 and Go read differently.
 func scalars() []string {
 	list := []string{
 		"", "~", "null", "Null", "NULL", "nULL", "y", "Y", "yes", "Yes", "YES", "yEs", "n", "N", "no", "No", "NO",
@@ -105,8 +104,8 @@ func TestValue_IsAnsibleOperators(t *testing.T) {
 	}
 }
 
-// TestValue_StructuresAreAnsibleOperators covers merges, aliases, duplicates,
-// block texts and values that cannot be JSON.
+// TestValue_StructuresAreAnsibleOperators covers merges, aliases, duplicates, block texts, and values that JSON does not
+// have.
 func TestValue_StructuresAreAnsibleOperators(t *testing.T) {
 	for _, text := range []string{
 		"- &a {x: 1}\n- <<: *a\n  y: 2\n",
@@ -137,11 +136,9 @@ func TestValue_StructuresAreAnsibleOperators(t *testing.T) {
 	}
 }
 
-// FuzzValue searches for documents that are read differently. It leaves out known
-// differences: the lone tag "!", which yaml.v3 does not keep; UTF-16, which we refuse;
-// keys given twice, of which ansible-operator takes one at random if they become
-// equal only as strings ({5: a, "5": b}); and documents that are no block
-// sequence, behind which it overlooks garbage.
+// FuzzValue searches for documents that are read differently. It skips known differences: the lone tag "!", which yaml.v3
+// does not keep; UTF-16, which we refuse; keys that are equal only as strings ({5: a, "5": b}), of which ansible-operator
+// takes one at random; and documents that are not a block sequence, after which it overlooks garbage.
 func FuzzValue(f *testing.F) {
 	for _, s := range scalars() {
 		f.Add("a: " + s)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// osExpand expands the text as ansible-operator does.
+// osExpand expands a text as ansible-operator does.
 func osExpand(raw string, lookup func(string) (string, bool)) string {
 	return os.Expand(raw, func(name string) string {
 		if value, ok := lookup(name); ok {
@@ -49,7 +49,7 @@ func FuzzExpand(f *testing.F) {
 		if want := osExpand(raw, env); ok && got != want {
 			t.Fatalf("%q: got %q, want %q", raw, got, want)
 		}
-		// What was not replaced is found where it was.
+		// The offsets of the expanded text must lead back into the raw text, in order.
 		s := newSource(raw, got, made)
 		next := 0
 		for i := range len(got) {
@@ -62,8 +62,8 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// TestLoad_PositionsAreThoseOfTheFile: the line and column of an editor are
-// reported, whatever text is before the problem.
+// TestLoad_PositionsAreThoseOfTheFile: problems have the line and column that an editor shows, whatever text is before
+// them.
 func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
 	env := map[string]string{"LINES": "a: 1\n    b: 2\n    c: 3", "LONG": strings.Repeat("x", 50), "EMPTY": "", "BAD": "nope", "WATCH": watch("  manageStatus: nope")}
 	tests := map[string]struct{ text, want string }{

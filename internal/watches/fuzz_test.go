@@ -8,8 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// FuzzLoad: for any file, Load returns, its problems are in the
-// file, and it fails exactly if one of them is an error.
+// FuzzLoad: for any file, Load returns. All problems are in the file, and Load fails exactly if one of them is an error.
 func FuzzLoad(f *testing.F) {
 	for _, name := range []string{"suite", "console", "wrong"} {
 		text := must.Get(os.ReadFile("testdata/" + name + ".yaml"))(f)

@@ -7,7 +7,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A watch names Go code in place of content, and its finalizer the same or other code.
+// A watch can name Go code instead of content. Its finalizer can name the same code, or other code.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ fields, want, problem string }{

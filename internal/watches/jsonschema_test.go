@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What editors are told is what Load takes.
+// The JSON schema for editors accepts what Load accepts.
 func TestJSONSchema(t *testing.T) {
 	t.Parallel()
 	data := must.Get(json.Marshal(JSONSchema()))(t)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// project is a working directory with roles and playbooks for watches.
+// project returns a working directory with roles and playbooks for watches.
 func project(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func lookup(env map[string]string) func(string) (string, bool) {
 // loaded is the outcome of loading one text.
 type loaded struct {
 	watches  []Watch
-	problems []string // without the working directory's name
+	problems []string // without the name of the working directory
 	raw      []Problem
 	err      error
 }
@@ -84,8 +84,8 @@ func loadText(t testing.TB, dir, text string, opts Options) loaded {
 	return got
 }
 
-// TestLoad_Documents reads whole files: some like those of real operators, one with settings in all their spellings, and one with a
-// watch that says no more than it must. Of the others, the golden files have what differs from that.
+// TestLoad_Documents reads whole files: some are like those of real operators, one has the settings in all their
+// spellings, and one has a minimal watch. The golden files of the others only have what differs from the minimal watch.
 func TestLoad_Documents(t *testing.T) {
 	env := map[string]string{
 		"CONSOLE_PLAYBOOKS": "playbooks", "CONSOLE_PERIOD": "1h30m", "CONSOLE_WATCH": "no", "CONSOLE_IMAGE": "console:1",
@@ -125,7 +125,7 @@ func asJSON(t *testing.T, w Watch) (out any) {
 	return out
 }
 
-// beside is a value without the parts of it that are as in another one.
+// beside returns a value without the parts that are equal in another value.
 func beside(value, other any) any {
 	is, ok := value.(map[string]any)
 	was, alike := other.(map[string]any)
@@ -141,7 +141,7 @@ func beside(value, other any) any {
 	return out
 }
 
-// watch is a minimal valid watch with more lines.
+// watch returns a minimal valid watch with more lines.
 func watch(lines ...string) string {
 	return "- version: v1\n  kind: A\n  role: memcached\n" + strings.Join(append(lines, ""), "\n")
 }
@@ -151,9 +151,9 @@ func TestLoad_Problems(t *testing.T) {
 	tests := map[string]struct {
 		text string
 		env  map[string]string
-		// want is the messages; a file loads iff none is an error.
+		// want is the messages. Load fails if one of them is an error.
 		want []string
-		// strict is how many of them are errors in strict mode.
+		// strict is the number of errors in strict mode.
 		strict int
 	}{
 		"empty file":         {text: "", want: []string{"1:1: warning: the file has no watches; the operator will do nothing"}, strict: 1},
@@ -418,7 +418,7 @@ func TestLoad_Problems(t *testing.T) {
 	}
 }
 
-// TestLoad_UnreadableFiles: no file, no permission to go on with a directory.
+// TestLoad_UnreadableFiles: the file does not exist, is a directory, or is too large.
 func TestLoad_UnreadableFiles(t *testing.T) {
 	dir := t.TempDir()
 	_, problems, err := Load("gone.yaml", Options{Dir: dir})
@@ -437,7 +437,7 @@ func TestLoad_UnreadableFiles(t *testing.T) {
 	}
 }
 
-// TestLoad_Bombs: neither aliases nor the environment make a small file large.
+// TestLoad_Bombs: neither aliases nor environment variables can make a small file large.
 func TestLoad_Bombs(t *testing.T) {
 	var aliases strings.Builder
 	aliases.WriteString("- version: v1\n  kind: A\n  role: memcached\n  vars:\n    a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
@@ -467,8 +467,7 @@ func TestLoad_Bombs(t *testing.T) {
 	}
 }
 
-// TestLoad_ManyProblems: the list of problems is bounded, and an error beyond the
-// list still prevents loading.
+// TestLoad_ManyProblems: the list of problems is bounded. An error beyond its end still makes Load fail.
 func TestLoad_ManyProblems(t *testing.T) {
 	var many strings.Builder
 	for i := range 300 {
@@ -484,8 +483,7 @@ func TestLoad_ManyProblems(t *testing.T) {
 	}
 }
 
-// TestLoad_TheOthersAreReturned: one broken watch does not hide the others from
-// tools, and is not returned itself.
+// TestLoad_TheOthersAreReturned: Load still returns the other watches to tools if one is broken, and not the broken one.
 func TestLoad_TheOthersAreReturned(t *testing.T) {
 	got := loadText(t, project(t), watch()+"- kind: B\n  role: backup\n- version: v2\n  kind: A\n  role: backup\n", Options{})
 	if !errors.Is(got.err, ErrInvalid) || len(got.watches) != 2 || got.watches[1].GVK.Version != "v2" {
@@ -493,8 +491,7 @@ func TestLoad_TheOthersAreReturned(t *testing.T) {
 	}
 }
 
-// TestLoad_GroupsAndVersionsAreKindsOfTheirOwn: only all three together are a
-// duplicate.
+// TestLoad_GroupsAndVersionsAreKindsOfTheirOwn: a watch is a duplicate only if group, version and kind are all the same.
 func TestLoad_GroupsAndVersionsAreKindsOfTheirOwn(t *testing.T) {
 	got := loadText(t, project(t), watch("  group: a.com")+watch("  group: b.com")+watch("  group: a.com", "  version: v2 "), Options{})
 	if got.err != nil || len(got.watches) != 3 {

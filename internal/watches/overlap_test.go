@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Selectors are disjoint only where one key proves it.
+// Selectors only count as disjoint if a single key proves it.
 func TestDisjoint(t *testing.T) {
 	is := func(key string, op metav1.LabelSelectorOperator, values ...string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op, Values: values}}}
@@ -37,7 +37,7 @@ func TestDisjoint(t *testing.T) {
 	}
 }
 
-// One watch runs an object: that of its labels, or, once it is deleted, that of its finalizer.
+// One watch runs an object: the watch that its labels select or, after its deletion, the watch of its finalizer.
 func TestResponsible(t *testing.T) {
 	claim := func(finalizer string, labels map[string]string) Claim {
 		return must.Get(ClaimOf(Watch{Selector: metav1.LabelSelector{MatchLabels: labels}, Finalizer: &Finalizer{Name: finalizer}}))(t)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the API server would refuse in a policy is refused here, with its line.
+// A policy that the API server would refuse is refused here, with its line.
 func TestLoad_Webhooks(t *testing.T) {
 	t.Parallel()
 	dir := project(t)
@@ -56,7 +56,7 @@ func TestLoad_Webhooks(t *testing.T) {
 	}
 }
 
-// One kind is converted by one watch.
+// Only one watch can convert a kind.
 func TestLoad_ConversionIsOfAKind(t *testing.T) {
 	t.Parallel()
 	watch := "- version: v1\n  kind: A\n  group: g.example.com\n  role: memcached\n  selector: {matchLabels: {a: b%d}}\n  webhooks: {conversion: [{from: v2}]}\n"

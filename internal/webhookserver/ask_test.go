@@ -9,7 +9,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A command changes what its users may write, and nothing else.
+// A command can change only what users may write.
 func TestPatched(t *testing.T) {
 	t.Parallel()
 	const object = `{"apiVersion":"g/v1","kind":"A","metadata":{"name":"a","labels":{"x":"1"}},"spec":{"size":1,"list":[1,2]}}`

@@ -31,8 +31,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// Two replicas serve the certificate of one Secret. It is renewed again and again while they do: at any time, a client
-// that trusts what the configuration says reaches both.
+// Two replicas serve the certificate of one Secret, which is renewed again and again. At any time, a client that trusts
+// the CA of the configuration reaches both.
 func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	cfg := testenv.Config(t)
 	c, reach, watched, configuration := checked(t, cfg)
@@ -40,7 +40,7 @@ func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	var replicas sync.WaitGroup
 	var addresses []string
 	for range 2 {
-		// Certificates are valid from an hour before they are made: this one is renewed after three seconds.
+		// Certificates are valid from an hour before their creation, so this one is renewed after three seconds.
 		certificates := &Certificates{
 			Client: c, Reach: reach, Watches: func() []watches.Watch { return watched }, Log: logr.Discard(),
 			Lifetime: 90*time.Minute + 4500*time.Millisecond, Period: 200 * time.Millisecond,
@@ -84,7 +84,7 @@ func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	}
 }
 
-// checked is a kind whose objects a command checks, with the configuration that is installed for it.
+// checked returns a kind whose objects a command validates, with the configuration that is installed for it.
 func checked(t *testing.T, cfg *rest.Config) (client.Client, hooks.Reach, []watches.Watch, *admissionv1.ValidatingWebhookConfiguration) {
 	t.Helper()
 	namespace, gvk := testenv.Namespace(t, cfg), testenv.CRD(t, cfg)
@@ -104,8 +104,8 @@ func checked(t *testing.T, cfg *rest.Config) (client.Client, hooks.Reach, []watc
 	return c, reach, watched, configuration
 }
 
-// A kind whose definition cannot be written keeps no other from being answered. A renewed certificate waits for it, but
-// not until the old one is over.
+// If the CRD of a kind cannot be written, the webhooks of the other kinds still answer. A renewed certificate waits for
+// that kind, but not until the old certificate has expired.
 func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
 	cfg := testenv.Config(t)
 	c, reach, watched, configuration := checked(t, cfg)
@@ -117,7 +117,7 @@ func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
 		}}
 	})
 	watched = append(watched, watches.Watch{GVK: other, Webhooks: watches.Webhooks{Conversion: []watches.Conversion{{From: "v2"}}}})
-	// Certificates are valid from an hour before they are made.
+	// Certificates are valid from an hour before their creation.
 	served := func(lifetime time.Duration, looks int) *Certificates {
 		certificates := &Certificates{Client: c, Reach: reach, Watches: func() []watches.Watch { return watched }, Log: logr.Discard(), Lifetime: lifetime}
 		for range looks {
@@ -136,7 +136,7 @@ func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: reach.Namespace, Name: reach.Service + "-cert"}}
 
-	quarter := serial(served(80*time.Minute, 1)) // a quarter of its life is left: it is to be renewed
+	quarter := serial(served(80*time.Minute, 1)) // a quarter of its lifetime is left, so it should be renewed
 	if got := serial(served(0, 3)); got != quarter {
 		t.Errorf("a certificate is served that not all kinds trust: %s after %s", got, quarter)
 	}
@@ -147,7 +147,7 @@ func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
 	}
 }
 
-// reached is the serial number of the certificate with which a server proves to be the host.
+// reached connects to a server that must prove to be the host, and returns the serial number of its certificate.
 func reached(ctx context.Context, address, host string, authorities []byte) (string, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authorities) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// The schema of a kind is the one that the API server publishes, of each of its versions.
+// The schema of a kind is the one that the API server publishes, for each version.
 func TestSchemas(t *testing.T) {
 	cfg := testenv.Config(t)
 	keep, least := true, 1.0

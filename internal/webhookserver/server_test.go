@@ -25,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// Who reaches the port names any kind. Those of the watches alone become labels.
+// A client that reaches the port can name any kind. Only the kinds of watches become labels.
 func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -74,8 +74,8 @@ func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 	}
 }
 
-// Users are told what to do about a configuration that is older than the watches file: of a status code below 500, the
-// API server's client keeps no text.
+// If a configuration is older than the watches file, users are told what to do. The API server's client drops the text of
+// answers with a status code below 500.
 func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Watches: func() []watches.Watch { return nil }, Log: logr.Discard()})
@@ -88,7 +88,7 @@ func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
 	}
 }
 
-// slow is a client that begins to send or to take, and does not end before the test does.
+// slow is a client that begins to send or to read, and does not finish before the end of the test.
 type slow struct {
 	*httptest.ResponseRecorder
 
@@ -107,8 +107,8 @@ func (c slow) wait() (int, error) {
 func (c slow) Read([]byte) (int, error)  { return c.wait() }
 func (c slow) Write([]byte) (int, error) { return c.wait() }
 
-// Clients that do not finish their requests, or do not take the answers, keep no others waiting. What all send is bounded,
-// and is given back.
+// Clients that do not finish their requests or do not read their answers do not block others. The memory for all requests
+// is bounded, and freed.
 func TestConvert_SlowClientsTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Watches: func() []watches.Watch { return nil }, Metrics: must.Get(metrics.New(prometheus.NewRegistry()))(t), Log: logr.Discard()})
@@ -141,7 +141,7 @@ func TestConvert_SlowClientsTakeNoPlace(t *testing.T) {
 	must.Be(t, "bytes in memory", int64(maxBodies), s.bodies.Load())
 }
 
-// What requests for admission take of the memory is bounded apart from conversions, and given back.
+// The memory for admission requests is bounded separately from conversions, and freed.
 func TestAnswer_BoundsTheMemoryOfRequests(t *testing.T) {
 	t.Parallel()
 	w := watches.Watch{GVK: schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"}, Webhooks: watches.Webhooks{Validate: []watches.Validation{{Call: watches.Call{Command: &watches.Command{Path: "/absent"}}}}}}
@@ -152,7 +152,7 @@ func TestAnswer_BoundsTheMemoryOfRequests(t *testing.T) {
 		return a
 	}
 	s.bodies.Store(maxBodies)
-	must.Be(t, "beside conversions", http.StatusOK, ask().Code) // of controller-runtime, which wants another type of content
+	must.Be(t, "beside conversions", http.StatusOK, ask().Code) // controller-runtime answers, and refuses the content type
 	must.Be(t, "bytes in memory", int64(0), s.questions.Load())
 	s.questions.Store(maxQuestions)
 	a := ask()

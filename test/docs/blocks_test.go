@@ -15,13 +15,13 @@ import (
 // block is a fenced block of shell commands in a document.
 type block struct {
 	document string
-	line     int // of the fence
+	line     int // line of the fence
 	lines    []string
-	prompted bool // console: commands begin with "$ ", what follows is their output
+	prompted bool // console block: commands begin with "$ ", and their output follows
 
-	notRun     string // why it is not run here, and what runs it; empty: it is run here
-	background bool   // it stays in the foreground of a terminal, until the document ends
-	until      string // the shell's condition for going on after a block in the background
+	notRun     string // why the block is not run here, and what runs it; empty if it is run here
+	background bool   // the block stays in the foreground of a terminal until the end of the document
+	until      string // shell condition to wait for after a block in the background
 }
 
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.document, b.line) }
@@ -30,7 +30,7 @@ func (b block) String() string { return fmt.Sprintf("%s:%d", b.document, b.line)
 type command struct {
 	line int
 	text string
-	want []string // lines of output, as the document shows them
+	want []string // lines of output that the document shows
 }
 
 var (
@@ -39,7 +39,7 @@ var (
 	hereDoc = regexp.MustCompile(`<<'?(\w+)'?`)
 )
 
-// documents are the pages whose commands are run, as paths in the repository.
+// documents returns the pages whose commands are run, as paths in the repository.
 func documents(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md"}
@@ -89,7 +89,7 @@ func blocksOf(document string, lines []string) ([]block, error) {
 	return found, nil
 }
 
-// mark takes in the comment above the block, if that is one of ours.
+// mark reads the comment above the block, if it is one of ours.
 func (b *block) mark(above string) {
 	switch m := marker.FindStringSubmatch(above); {
 	case m == nil:
@@ -100,7 +100,7 @@ func (b *block) mark(above string) {
 	}
 }
 
-// commands are those of the block, in order.
+// commands returns the commands of the block in order.
 func (b block) commands() ([]command, error) {
 	var found []command
 	for i := 0; i < len(b.lines); i++ {
@@ -138,8 +138,8 @@ func (b block) commands() ([]command, error) {
 	return found, nil
 }
 
-// shown says which line of a document's output is missing in what a command really printed; empty if none is. Numbers
-// and the width of columns may differ, and … stands for any rest of a line, or for any lines.
+// shown returns the first line of the document's output that is missing in the real output of a command; empty if none is
+// missing. Numbers and the width of columns may differ, and … stands for any rest of a line, or for any lines.
 func shown(want []string, got string) string {
 	lines := strings.Split(got, "\n")
 	for _, line := range want {

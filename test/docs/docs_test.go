@@ -67,7 +67,7 @@ func TestDocuments_NameTargetsAndTestsThatExist(t *testing.T) {
 				}
 			}
 			for _, m := range inTests.FindAllStringSubmatch(line, -1) {
-				// A name that ends with _ stands for all that begin so.
+				// A name that ends with _ stands for all names with this beginning.
 				if !slices.ContainsFunc(tests, func(name string) bool {
 					return name == m[1] || strings.HasSuffix(m[1], "_") && strings.HasPrefix(name, m[1])
 				}) && m[1] != "TestName" {
@@ -78,7 +78,7 @@ func TestDocuments_NameTargetsAndTestsThatExist(t *testing.T) {
 	}
 }
 
-// testNames are the tests and fuzz targets of all Go modules of the repository.
+// testNames returns the tests and fuzz targets of all Go modules of the repository.
 func testNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -124,14 +124,14 @@ func TestDocuments_CommandsDoWhatTheySay(t *testing.T) {
 	}
 }
 
-// house is a copy of the repository in which commands may do what they like, with ports of its own.
+// house is a copy of the repository in which commands may do anything. It has a network of its own if possible.
 type house struct {
 	dir    string
-	inside []string // the command that runs others where the ports are
+	inside []string // prefix that runs a command in that network
 	env    []string
 }
 
-// newHouse makes one with a control plane and the example operator in it.
+// newHouse makes a house with a control plane in which the example operator runs.
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{dir: filepath.Join(t.TempDir(), "rolewright"), inside: ownWorld(t)}
@@ -166,7 +166,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// shell is a command, to be started in the house.
+// shell returns a command that runs a script in the house.
 func (h *house) shell(script string) *exec.Cmd {
 	// nsenter does not keep the working directory.
 	args := append(slices.Clone(h.inside), "bash", "-c", "cd '"+h.dir+"' || exit\n"+script)
@@ -175,7 +175,7 @@ func (h *house) shell(script string) *exec.Cmd {
 	return cmd
 }
 
-// startExample starts the example operator, on no port that a document's operator wants, and waits for its sample.
+// startExample starts the example operator on ports that no document needs, and waits for its sample.
 func (h *house) startExample(t *testing.T, home string) {
 	t.Helper()
 	var log bytes.Buffer
@@ -201,7 +201,7 @@ exec kubectl wait --for=condition=Ready --timeout=5m memcached/memcached-sample`
 	}
 }
 
-// runDocument runs blocks of one document in one shell, so that what one sets the next one has.
+// runDocument runs the blocks of one document in one shell, so that they share variables.
 func (h *house) runDocument(t *testing.T, blocks []block) {
 	t.Helper()
 	dir := t.TempDir()
@@ -230,7 +230,7 @@ func (h *house) runDocument(t *testing.T, blocks []block) {
 	t.Logf("%d commands in %s", len(all), time.Since(began).Round(100*time.Millisecond))
 	for i, c := range all {
 		out, readErr := os.ReadFile(filepath.Join(dir, fmt.Sprint(i, ".out")))
-		if readErr != nil { // an earlier one has failed
+		if readErr != nil { // an earlier command has failed
 			continue
 		}
 		if missing := shown(c.want, string(out)); missing != "" {
@@ -245,8 +245,8 @@ func (h *house) runDocument(t *testing.T, blocks []block) {
 	}
 }
 
-// copyRepository copies what is no product. The tools of development are shared, and older than nothing in the copy: they
-// are not built again.
+// copyRepository copies the repository without build products. The development tools are shared. They are newer than
+// everything in the copy, so make does not build them again.
 func copyRepository(t *testing.T, to string) {
 	t.Helper()
 	entries := must.Get(os.ReadDir(repository))(t)
@@ -266,17 +266,17 @@ func copyRepository(t *testing.T, to string) {
 	for _, name := range []string{"tools", "ansible"} {
 		shared := must.Get(filepath.Abs(filepath.Join(repository, "bin", name)))(t)
 		if _, err := os.Stat(shared); err != nil {
-			continue // tools: make says so; ansible: it is the system's
+			continue // without tools, make fails and says so; without ansible, the system's is used
 		}
 		must.Do(t, os.Symlink(shared, filepath.Join(to, "bin", name)))
 	}
 }
 
-// ownWorld makes a network of its own where that is permitted, so that documented ports are free, and a world of processes
-// that ends with this one, however that ends. It returns the command that runs others in it.
+// ownWorld makes a network namespace, if that is permitted, so that the documented ports are free, and a PID namespace
+// that ends with this process, however it ends. It returns the prefix that runs a command in both.
 func ownWorld(t *testing.T) []string {
 	t.Helper()
-	// The API server wants a default route, to an address that is not a loopback one.
+	// The API server needs a default route, and an address that is not a loopback address.
 	const script = "ip link set lo up && ip address add 192.0.2.1/32 dev lo && ip route add default dev lo && echo up && cat"
 	unshare, enter := []string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc"}, []string{"nsenter"}
 	if os.Geteuid() != 0 {
@@ -289,8 +289,8 @@ func ownWorld(t *testing.T) []string {
 		t.Fatalf("make a network: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close()    // the end, for all
-		_ = holder.Wait() // where nothing is permitted, it has failed
+		_ = in.Close()    // ends everything in the namespaces
+		_ = holder.Wait() // fails if namespaces are not permitted
 	})
 	if n, _ := out.Read(make([]byte, 3)); n == 0 {
 		t.Log("no network of one's own is to be had here, without permission, or without the program ip: the ports 5050, 6789, 8443 and 8888 have to be free")

@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// What docs/microservice.md has its readers write is what examples/microservice has.
+// The files that docs/microservice.md has its readers write are those of examples/microservice.
 func TestDocuments_TheMicroserviceIsTheExample(t *testing.T) {
 	const document = "docs/microservice.md"
 	written := regexp.MustCompile(`(?s)cat > (\S+) <<'END'\n(.*)END$`)
@@ -33,7 +33,7 @@ func TestDocuments_TheMicroserviceIsTheExample(t *testing.T) {
 	}
 }
 
-// The program of docs/go.md is examples/go-manager, which is built and run elsewhere.
+// The program in docs/go.md is examples/go-manager, which another test builds and runs.
 func TestDocuments_TheGoProgramIsTheExample(t *testing.T) {
 	text := strings.Join(read(t, "docs/go.md"), "\n")
 	for language, file := range map[string]string{"go": "main.go", "yaml": "watches.yaml"} {

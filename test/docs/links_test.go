@@ -50,7 +50,7 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// runbooks are the pages of alerts. Their commands need a cluster in trouble.
+// runbooks returns the pages of alerts. Their commands need a cluster in trouble.
 func runbooks(t *testing.T) (pages []string) {
 	t.Helper()
 	for _, path := range must.Get(filepath.Glob(filepath.Join(repository, "docs/runbooks/*.md")))(t) {
@@ -59,7 +59,7 @@ func runbooks(t *testing.T) (pages []string) {
 	return pages
 }
 
-// hasAnchor says whether a document has a heading with that anchor, made as the usual renderers make it.
+// hasAnchor reports whether a document has a heading with that anchor. Anchors are built as the usual renderers do.
 func hasAnchor(t *testing.T, document, anchor string) bool {
 	t.Helper()
 	for _, line := range read(t, document) {

@@ -16,8 +16,8 @@ var (
 	grepWord  = regexp.MustCompile(`'([^']+)'|(\w\S*)`)
 )
 
-// TestRunbooks_GrepForWhatTheLogSays: what a runbook looks for in the log is in a text of
-// the program, or is the API server's.
+// TestRunbooks_GrepForWhatTheLogSays: the texts for which runbooks search the log are in the program, or come from the API
+// server.
 func TestRunbooks_GrepForWhatTheLogSays(t *testing.T) {
 	var source strings.Builder
 	for _, dir := range []string{"cmd/rolewright", "controller", "internal", "runner"} {

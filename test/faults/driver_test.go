@@ -7,8 +7,8 @@ import (
 	"github.com/rolewright/rolewright/test/faults/campaign"
 )
 
-// A kill matrix whose results come from an earlier call, in which few plans, but all of one
-// failpoint, were not reached.
+// The results of a kill matrix come from an earlier call. Few plans were not reached, but these are all plans of one
+// failpoint.
 func TestVerdict_NamesAFailpointThatNoPlanReached(t *testing.T) {
 	const point = "sweep.before-remove"
 	k := &kept{plans: campaign.KillMatrix(false), results: map[string]campaign.Result{}}

@@ -1,7 +1,7 @@
 // Package manifests tests what is installed from config/ against a real API server, with its admission.
 //
-// It knows kustomize and Kubernetes: that the server accepts every object and knows every field, that a Pod is one of
-// restricted security, and that what names something else finds it. What the operator does in a cluster is not tested
+// The tests use kustomize and Kubernetes: the API server must accept every object and know every field, Pods must fit the
+// restricted Pod Security level, and references must find their objects. How the operator works in a cluster is not tested
 // here.
 package manifests
 
@@ -42,7 +42,7 @@ const repository = "../.."
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// tool is a client that `make client-tools` builds.
+// tool returns the path of a client that `make client-tools` builds.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(repository, "bin/tools", name))
@@ -55,10 +55,10 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// build is what kustomize makes of a directory.
+// build returns the output of kustomize for a directory of config/.
 func build(t *testing.T, dir string) string {
 	t.Helper()
-	// config/testing takes a patch of config/default, as molecule has it.
+	// Like in a molecule project, config/testing takes a patch from config/default.
 	cmd := exec.Command(tool(t, "kubectl"), "kustomize", "--load-restrictor=LoadRestrictionsNone", filepath.Join(repository, "config", dir))
 	out, err := cmd.Output()
 	if err != nil {
@@ -88,7 +88,7 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 	return objects
 }
 
-// find are the objects of a kind.
+// find returns the objects of a kind.
 func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
 	t.Helper()
 	var found []T
@@ -105,7 +105,7 @@ func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string
 	return found
 }
 
-// one is the only object of a kind.
+// one returns the only object of a kind.
 func one[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) T {
 	t.Helper()
 	found := find[T](t, objects, kind)
@@ -131,8 +131,8 @@ func TestConfig_EveryDirectoryBuilds(t *testing.T) {
 	}
 }
 
-// The API server accepts each object, as an administrator's server-side apply sends it, knows all of its fields, warns of
-// nothing, and lets a Pod of the Deployment into a namespace of restricted security.
+// The API server accepts each object from a server-side apply by an administrator. It knows all fields, gives no warnings,
+// and admits a Pod of the Deployment to a namespace with the restricted Pod Security level.
 func TestConfig_IsAccepted(t *testing.T) {
 	t.Parallel()
 	for dir, namespace := range map[string]string{"default": "memcached-operator-system", "testing": "osdk-test"} {
@@ -150,7 +150,7 @@ func TestConfig_IsAccepted(t *testing.T) {
 			if level := space.Labels["pod-security.kubernetes.io/enforce"]; space.Name != namespace || level != "restricted" {
 				t.Errorf("namespace %s has Pod security %q, want %s and restricted", space.Name, level, namespace)
 			}
-			// A namespace of the test's own: nothing else of this is written.
+			// Only this namespace, and the service account in it, are really created.
 			mine := testenv.Namespace(t, cfg)
 			objects := parse(t, strings.ReplaceAll(text, namespace, mine))
 			must.Get(client.CoreV1().Namespaces().Patch(t.Context(), mine, "application/merge-patch+json",
@@ -161,7 +161,7 @@ func TestConfig_IsAccepted(t *testing.T) {
 				"apply", "--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server", "-f", "-")
 			apply.Stdin = strings.NewReader(strings.ReplaceAll(text, namespace, mine))
 			out, err := apply.CombinedOutput()
-			// The test of the example operator may take its kind away meanwhile.
+			// The test of the example operator may delete its kind at the same time.
 			warnings := bytes.Count(out, []byte("Warning")) - bytes.Count(out, []byte("which is currently being deleted"))
 			if n := bytes.Count(out, []byte("serverside-applied")); err != nil || n != len(objects) || warnings != 0 {
 				t.Errorf("%d of %d objects were accepted: %v\n%s", n, len(objects), err, out)
@@ -186,7 +186,7 @@ func TestConfig_IsAccepted(t *testing.T) {
 	}
 }
 
-// Whatever names something else finds it.
+// All references to other objects find these objects.
 func TestConfig_NamesWhatExists(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"default", "testing"} {
@@ -226,7 +226,7 @@ func TestConfig_NamesWhatExists(t *testing.T) {
 	}
 }
 
-// checkPorts expects that Services lead to the Pods, and to ports that these have.
+// checkPorts expects that the Services select the Pods, and that their ports exist there.
 func checkPorts(t *testing.T, deployment appsv1.Deployment, services []corev1.Service) {
 	t.Helper()
 	pod := deployment.Spec.Template
@@ -262,7 +262,7 @@ func checkPorts(t *testing.T, deployment appsv1.Deployment, services []corev1.Se
 	}
 }
 
-// What collects metrics, and what lets it, finds the Service and the Pods.
+// The ServiceMonitor and the NetworkPolicy for metrics find the Service and the Pods.
 func TestConfig_MetricsAreFound(t *testing.T) {
 	t.Parallel()
 	objects := parse(t, build(t, "default"))
@@ -304,7 +304,7 @@ func TestConfig_MetricsAreFound(t *testing.T) {
 	}
 }
 
-// The Deployment and the program agree: on the flags, on where files are, and on how long it takes to stop.
+// The Deployment fits the program: its flags, the places of its files, and the time that it needs to stop.
 func TestConfig_FitsTheProgram(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "rolewright")
@@ -340,7 +340,7 @@ func TestConfig_FitsTheProgram(t *testing.T) {
 		t.Fatalf("there is not one volume that is an emptyDir: %s", data)
 	}
 	root := container.VolumeMounts[0].MountPath + "/"
-	places := []string{defaultOf("runner-root"), "/tmp/"} // the latter is TMPDIR by default
+	places := []string{defaultOf("runner-root"), "/tmp/"} // the second is the default of TMPDIR
 	for _, e := range container.Env {
 		if strings.HasSuffix(e.Name, "_TEMP") || strings.HasSuffix(e.Name, "_TMP") || e.Name == "TMPDIR" {
 			places = append(places, e.Value)
@@ -353,7 +353,8 @@ func TestConfig_FitsTheProgram(t *testing.T) {
 	}
 }
 
-// What config/default is with the component config/shards. Not parallel: it makes a directory beside the others.
+// The test builds config/default with the component config/shards. It is not parallel, because it makes a directory in
+// config/.
 func TestConfig_ReplicasShareTheObjects(t *testing.T) {
 	dir := must.Get(os.MkdirTemp(filepath.Join(repository, "config"), "with-shards-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -35,14 +35,14 @@ var axe = flag.String("axe", "", "the file axe.min.js; empty to leave its tests 
 type tab struct {
 	t   *testing.T
 	ctx context.Context
-	// own is the beginning of the addresses that it may ask for.
+	// own is the beginning of the URLs that the tab may request.
 	own string
 
 	mu      sync.Mutex
-	foreign []string // the others that it has asked for
+	foreign []string // other URLs that it has requested
 }
 
-// open opens a tab that knows one server.
+// open opens a tab that may only reach one server.
 func open(t *testing.T, server *httptest.Server) *tab {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -74,13 +74,13 @@ func open(t *testing.T, server *httptest.Server) *tab {
 	return b
 }
 
-// call sends a command of the protocol.
+// call sends a command of the DevTools protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	must.Get(chromedp.Call(b.ctx, command, params))(b.t)
 }
 
-// do takes steps.
+// do runs actions in the tab.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -94,13 +94,13 @@ func (b *tab) show(path string) {
 	b.do(chromedp.Navigate(b.own + path))
 }
 
-// value is that of an expression.
+// value returns the value of an expression.
 func value[T any](b *tab, expression string) T {
 	b.t.Helper()
 	return must.Get(chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise)))(b.t)
 }
 
-// evaluate evaluates an expression.
+// evaluate evaluates an expression and ignores its value.
 func (b *tab) evaluate(expression string) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate[chromedp.Void](expression))
@@ -112,7 +112,7 @@ func (b *tab) until(expression string) {
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
 	for {
-		// A page that is loaded just now has no context, or not all of its elements.
+		// A page that is being loaded may have no context yet, or not all of its elements.
 		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
 		if is {
 			return
@@ -123,7 +123,7 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// clean fails if the page has done what it must not.
+// clean fails if the page has violated its policy, run a hostile script, or requested other URLs.
 func (b *tab) clean(what string) {
 	b.t.Helper()
 	if found := value[[]string](b, "[...violations, document.documentElement.dataset.ran].filter(Boolean)"); len(found) > 0 {
@@ -141,13 +141,13 @@ func object(name string) history.Object {
 	return history.Object{Group: "g", Version: "v1", Kind: "Web", Namespace: "shop", Name: name}
 }
 
-// views are the addresses of the views of two runs, by name.
+// views returns the addresses of the views of two runs, by name.
 func views(a, b history.Run) map[string]string {
 	q := url.Values{"group": {a.Group}, "kind": {a.Kind}, "namespace": {a.Namespace}, "name": {a.Name}}
 	return map[string]string{"objects": "", "object": "object?" + q.Encode(), "run": "run?id=" + b.ID, "compare": "compare?a=" + a.ID + "&b=" + b.ID, "trends": "trends?days=30", "queue": "queue"}
 }
 
-// What an object, a task or a write is called does nothing on any view, in a report, or while it happens.
+// The names of objects, tasks and writes have no effect on any view, in a report, or in a page that shows a run live.
 func TestHostileTexts(t *testing.T) {
 	now := time.Now()
 	var all []history.Run
@@ -187,7 +187,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
-// A click on a button does what it says, with a script and without.
+// A click on a button does what the button says, with scripts and without.
 func TestActions(t *testing.T) {
 	var mu sync.Mutex
 	asked := ""
@@ -212,14 +212,14 @@ func TestActions(t *testing.T) {
 			must.Be(t, "asked for", do+" shop/shop\n", asked)
 			mu.Unlock()
 			b.clean(do)
-			if !off { // else it would be said again when the page is loaded again
+			if !off { // otherwise a reload would show the message again
 				b.until(`!/did|idle/.test(location.search)`)
 			}
 		}
 	}
 }
 
-// step has a task of a run end.
+// step records the end of a task of a run.
 func step(x *history.Recording, n int, words string) {
 	at := time.Now()
 	x.Task(history.Task{
@@ -228,14 +228,14 @@ func step(x *history.Recording, n int, words string) {
 	})
 }
 
-// numbers is true if a page has the rows of tasks from 0 up to a number, each once.
+// numbers returns an expression that is true if a page has the rows of n tasks, numbered from 0, each once.
 func numbers(n int) string {
 	return fmt.Sprintf(`(() => { const is = [...document.querySelectorAll("[data-rows=task] tr")].map((r) => Number(r.dataset.number));
 		return is.length === %d && is.every((n, i) => n === i); })()`, n)
 }
 
-// early is a source whose events begin before what it has of a run ends, as they do where a
-// task ends while a run is read.
+// early is a source whose events start before the end of what it has of a run. This happens if a task ends while the run
+// is read.
 type early struct{ *pages.Remote }
 
 func (e early) Run(ctx context.Context, id string) (history.Run, string, error) {
@@ -247,8 +247,8 @@ func (e early) Run(ctx context.Context, id string) (history.Run, string, error) 
 	return run, strconv.Itoa(n - min(len(run.Tasks), 5)), err
 }
 
-// Each task of a run in progress appears once: over a slow processor, lost connections on
-// both sides, and a restart of the operator.
+// Each task of a run in progress appears once, with a slow processor, lost connections on both sides, and a restart of the
+// operator.
 func TestLive(t *testing.T) {
 	o := runs.New(t)
 	server := runs.Serve(t, early{o.Source("")})
@@ -311,7 +311,7 @@ func TestLive(t *testing.T) {
 	b.clean("the end")
 }
 
-// some are an operator with objects in all states, and two runs of one of them.
+// some returns an operator that has objects in all states, and two runs of one of these objects.
 func some(t *testing.T) (o *runs.Operator, worked, failed history.Run) {
 	t.Helper()
 	now := time.Now()
@@ -331,13 +331,13 @@ func some(t *testing.T) (o *runs.Operator, worked, failed history.Run) {
 	return runs.New(t, append(runs.Many(30, 8), all...)...), worked, failed
 }
 
-// withButtons serves a page with buttons that do nothing.
+// withButtons serves a page whose buttons have no effect.
 func withButtons(t *testing.T, o *runs.Operator) *httptest.Server {
 	t.Helper()
 	return runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, pages.Asked) (bool, error) { return true, nil })
 }
 
-// At 320 pixels nothing has to be scrolled sideways, and the keyboard reaches the rows.
+// At a width of 320 pixels nothing has to be scrolled sideways. The rows can be reached by keyboard.
 func TestNarrow(t *testing.T) {
 	o, worked, failed := some(t)
 	b := open(t, withButtons(t, o))
@@ -364,7 +364,7 @@ func TestNarrow(t *testing.T) {
 	b.until("document.activeElement.id === 'failure'")
 }
 
-// Without scripts, all is there, the folded tasks can be opened, and a run in progress is loaded again.
+// Without scripts the page shows everything, folded tasks can be opened, and the page of a run in progress reloads.
 func TestWithoutScript(t *testing.T) {
 	o, worked, failed := some(t)
 	x := o.Recorder.Begin(history.Run{Brief: history.Brief{ID: "live-run", Object: object("shop"), Started: time.Now()}})
@@ -386,7 +386,7 @@ func TestWithoutScript(t *testing.T) {
 	b.until(numbers(1))
 }
 
-// axe finds nothing on the views, in both themes.
+// axe finds no problems on the views, in both themes.
 func TestAccessibility(t *testing.T) {
 	if *axe == "" {
 		t.Skip("no -axe")

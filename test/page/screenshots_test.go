@@ -29,12 +29,12 @@ var screenshots = flag.String("screenshots", "", "write screenshots to this dire
 // scene is an operator that has something to show in each view.
 type scene struct {
 	operator *runs.Operator
-	server   string // the address of its page
-	// failed and worked are runs of one object, well is one of another, and live is in progress.
+	server   string // address of its page
+	// failed and worked are runs of one object, well is a run of another object, and live is in progress.
 	failed, worked, well, live history.Run
 }
 
-// widely are runs of an object that took longer the later they were.
+// widely returns runs of an object whose durations vary.
 func widely(first int, o history.Object, count int, last time.Time) (all []history.Run) {
 	for i := range count {
 		run := runs.Run(first+i, o, last.Add(-time.Duration(count-i-1)*7*time.Minute))
@@ -82,7 +82,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// status is what the cluster has of an object.
+// status returns the status of an object in the cluster.
 func (s *scene) status(o history.Object, now time.Time) map[string]any {
 	condition := func(kind, status, reason, message string) any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now.Add(-40 * time.Second).UTC().Format(time.RFC3339)}
@@ -101,7 +101,7 @@ func (s *scene) status(o history.Object, now time.Time) map[string]any {
 	}
 }
 
-// addresses are those of the images.
+// addresses returns the URLs of the images' pages, by the name of the image.
 func (s *scene) addresses(t *testing.T) map[string]string {
 	t.Helper()
 	of := func(r history.Run) string {
@@ -118,7 +118,7 @@ func (s *scene) addresses(t *testing.T) map[string]string {
 	}
 }
 
-// TestScreenshots makes those of docs/page.md: each view, in both themes.
+// TestScreenshots makes the images of docs/page.md: each view in both themes.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no -screenshots")
@@ -138,19 +138,19 @@ func TestScreenshots(t *testing.T) {
 			if len(image) > maxImage {
 				t.Errorf("%s, %s: %d bytes, want at most %d", name, theme, len(image), maxImage)
 			}
-			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+theme+".png"), image, 0o644)) // it is for all
+			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+theme+".png"), image, 0o644)) // a public image
 		}
 	}
 }
 
 const (
-	// maxImage is how many bytes an image may have.
+	// maxImage is the largest size of an image in bytes.
 	maxImage = 60_000
-	// maxColours is how many colours it may have: those of the theme, and of the edges of letters.
+	// maxColours is the largest number of colours of an image: those of the theme, and of the edges of letters.
 	maxColours = 32
 )
 
-// small is an image with fewer colours: the most frequent ones, in place of those nearest to them.
+// small returns an image with only its most frequent colours. They replace the colours that are nearest to them.
 func small(t *testing.T, file []byte) []byte {
 	t.Helper()
 	from := must.Get(png.Decode(bytes.NewReader(file)))(t)
@@ -173,7 +173,7 @@ func small(t *testing.T, file []byte) []byte {
 			c := from.At(x, y)
 			i, known := nearest[c]
 			if !known {
-				i = uint8(to.Palette.Index(c)) // there are at most maxColours
+				i = uint8(to.Palette.Index(c)) // fits, because there are at most maxColours
 				nearest[c] = i
 			}
 			to.SetColorIndex(x, y, i)

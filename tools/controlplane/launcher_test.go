@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// These tests run the program as it is, with the real parts in bin/tools.
+// The tests of this file run the real program with the real parts in bin/tools.
 
-// launcher is the program under test, built by TestMain.
+// launcher is the path of the program under test, which TestMain builds.
 var launcher string
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	launcher = filepath.Join(dir, "controlplane")
 	build := exec.Command("go", "build", "-o", launcher, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does: the pause image has no C library
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // like make: the pause image has no C library
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the launcher: %v\n%s", err, out)
 		os.Exit(1)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// assets is where make builds the parts.
+// assets returns the directory in which make builds the parts.
 func assets(t *testing.T, parts ...string) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../bin/tools")
@@ -53,7 +53,7 @@ func assets(t *testing.T, parts ...string) string {
 	return dir
 }
 
-// command is a call of the launcher with its state in dir.
+// command returns a call of the launcher with its state in dir.
 func command(t *testing.T, dir, mode string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(launcher, append([]string{mode, "--dir=" + dir, "--assets=" + assets(t)}, args...)...)
@@ -65,7 +65,7 @@ func command(t *testing.T, dir, mode string, args ...string) *exec.Cmd {
 type running struct {
 	cmd        *exec.Cmd
 	stdin      io.Closer
-	stderr     *bytes.Buffer // to be read after the end
+	stderr     *bytes.Buffer // complete when the launcher has ended
 	kubeconfig string
 }
 
@@ -95,7 +95,7 @@ func startRun(t *testing.T, dir string, args ...string) running {
 	return r
 }
 
-// processes are the running processes whose command line has text in it, as "pid command".
+// processes returns the running processes that have text in their command line, as "pid command".
 func processes(t *testing.T, text string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -106,14 +106,14 @@ func processes(t *testing.T, text string) []string {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil || !bytes.Contains(data, []byte(text)) {
-			continue // gone, or another
+			continue // gone, or another process
 		}
 		found = append(found, filepath.Base(filepath.Dir(file))+" "+string(bytes.ReplaceAll(data, []byte{0}, []byte(" "))))
 	}
 	return found
 }
 
-// patience bounds the wait for what must come, to end a broken test with a message.
+// patience bounds each wait, so that a broken test ends with a message.
 const patience = 2 * time.Minute
 
 // wantNothingLeft waits until no process and no directory is left.
@@ -185,7 +185,7 @@ func TestExec_ForwardsSignalsToTheWholeGroupAndLetsItCleanUp(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "cleaned up" {
 		t.Errorf("after the signal: %q, want the command to clean up with the control plane still there", lines.Text())
 	}
-	_ = cmd.Wait() // the code says it
+	_ = cmd.Wait() // the exit code has the result
 	if got := cmd.ProcessState.ExitCode(); got != 3 {
 		t.Errorf("exit code %d, want the command's 3", got)
 	}
@@ -223,7 +223,7 @@ func TestRun_EndsWithItsParentAndNotWithCtrlC(t *testing.T) {
 	if info, err := os.Stat(r.kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("kubeconfig after Ctrl-C: %v, %v, want it there and private", info, err)
 	}
-	if err := r.stdin.Close(); err != nil { // what the parent's death does
+	if err := r.stdin.Close(); err != nil { // as when the parent dies
 		t.Fatal(err)
 	}
 	if err := r.cmd.Wait(); err != nil {

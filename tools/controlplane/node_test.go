@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// able skips a test where no node can run, and says why.
+// able skips a test if this machine cannot run a node, and says why.
 func able(t *testing.T) {
 	t.Helper()
 	assets(t, "kube-scheduler", "kubelet")
@@ -23,14 +23,14 @@ func able(t *testing.T) {
 	}
 }
 
-// nodeDir is a directory for a control plane with a node. Its name is that of the node's control groups, and short: it is
-// part of the paths of sockets.
+// nodeDir returns a directory for a control plane with a node. The node's control groups have the same name. The name is
+// short, because it is part of the paths of sockets.
 func nodeDir(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "n-"+rand.Text()[:6])
 }
 
-// wantNoNodeLeft fails the test where something of a node is left: what the others leave, control groups, mounts.
+// wantNoNodeLeft fails the test if something of a node is left: processes, directories, control groups, or mounts.
 func wantNoNodeLeft(t *testing.T, dir string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -54,7 +54,7 @@ func wantNoNodeLeft(t *testing.T, dir string) {
 	wantNothingLeft(t, dir)
 }
 
-// A Pod of the pause image, which is the one that there is, runs for real: its process is there.
+// A Pod of the pause image, which is the only image, really runs: its process exists.
 const pauseTwice = `kubectl run one --image=docker.io/rolewright/pause:1 --image-pull-policy=Never >/dev/null &&
 	kubectl wait --for=condition=Ready --timeout=120s pod/one >/dev/null && pgrep --count --exact --full '/pause pause'`
 
@@ -62,14 +62,14 @@ func TestExec_WithANodeRunsPodsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	able(t)
 	dir := nodeDir(t)
-	// The service account of the namespace comes with the controllers; the node is ready before.
+	// The launcher starts the command when the namespace's service account exists and the node is ready.
 	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice+" && ls /run/netns")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, cmd.Stderr)
 	}
 	count, namespaces, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	if count != "2" { // the Pod's container, and what keeps its namespaces
+	if count != "2" { // the Pod's container, and the one that holds its namespaces
 		t.Errorf("%q processes of the pause image, want 2", count)
 	}
 	if namespaces == "" {
@@ -105,6 +105,6 @@ func TestExec_WithANodeKilledLeavesNothing(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // killed
+	_ = cmd.Wait() // it was killed
 	wantNoNodeLeft(t, dir)
 }

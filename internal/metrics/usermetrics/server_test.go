@@ -18,8 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// pipes is a listener whose connections are in memory, so that time in a
-// bubble is time for them.
+// pipes is a listener with connections in memory, so that the time of a synctest bubble also applies to them.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -142,7 +141,7 @@ func TestServe_LetsGoOfClientsThatStop(t *testing.T) {
 				write(t, conn, sent)
 				cancel()
 				go func() { _, _ = io.Copy(io.Discard, conn) }()
-				select { // the bubble's clock: this is no measurement
+				select { // the bubble's clock, so this measures nothing
 				case err := <-served:
 					if err != nil {
 						t.Errorf("Serve: %v", err)

@@ -26,8 +26,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// newHandler returns a Handler and its registry, which checks at every reading
-// that what it is given is consistent.
+// newHandler returns a Handler and its registry. The registry checks at every Gather that its metrics are consistent.
 func newHandler(t testing.TB, change ...func(*Options)) (*Handler, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -44,7 +43,7 @@ func send(h http.Handler, method, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// post returns the text of a refusal, empty if there is none.
+// post returns the text of the refusal; empty if there is none.
 func post(t testing.TB, h http.Handler, body string) string {
 	t.Helper()
 	w := send(h, http.MethodPost, body)
@@ -68,8 +67,8 @@ func mustPost(t testing.TB, h http.Handler, bodies ...string) {
 	}
 }
 
-// values reads the registry: the series of counters and gauges with their
-// values, of histograms and summaries with _sum and _count.
+// values gathers the registry. It returns the series of counters and gauges with their values, and _sum and _count of
+// histograms and summaries.
 func values(t testing.TB, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -251,7 +250,7 @@ func TestServeHTTP_RefusesAndChangesNothing(t *testing.T) {
 			mustPost(t, h, before...)
 			want := values(t, reg)
 			got := post(t, h, tt.body)
-			if strings.HasSuffix(tt.want, "Go struct field ") { // whose name is encoding/json's business
+			if strings.HasSuffix(tt.want, "Go struct field ") { // encoding/json decides how the field is named
 				got = got[:min(len(got), len(tt.want))]
 			}
 			if got != tt.want {
@@ -316,14 +315,13 @@ s_count 2
 func TestServeHTTP_SetsToTheCurrentTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, reg := newHandler(t)
-		time.Sleep(1500 * time.Millisecond) // of the bubble's clock
+		time.Sleep(1500 * time.Millisecond) // on the bubble's clock
 		mustPost(t, h, `{"name":"m","gauge":{"set_to_current_time":true}}`)
 		wantValues(t, reg, map[string]float64{"m": 946684801.5})
 	})
 }
 
-// TestServeHTTP_TakesWhatTheModulePosts plays the bodies that the module
-// osdk_metric of operator_sdk.util 0.5.0 posts.
+// TestServeHTTP_TakesWhatTheModulePosts sends the bodies that the module osdk_metric of operator_sdk.util 0.5.0 posts.
 func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
 	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -349,13 +347,13 @@ func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
 	})
 }
 
-// TestServeHTTP_LeavesTheOperatorsMetricsAlone: a registry that was read before
-// can be read afterwards, and its own metrics are unchanged.
+// TestServeHTTP_LeavesTheOperatorsMetricsAlone: user metrics cannot break the registry of the operator, and cannot change
+// its own metrics.
 func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	h, reg := newHandler(t)
 	plain := prometheus.NewGauge(prometheus.GaugeOpts{Name: "own_plain", Help: "d"})
 	constant := prometheus.NewGauge(prometheus.GaugeOpts{Name: "own_constant", Help: "d", ConstLabels: prometheus.Labels{"a": "1"}})
-	// A vector without series is in no reading, and yet takes its name.
+	// A vector without series is in no result of Gather, but its name is taken.
 	labelled := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "own_labelled", Help: "d"}, []string{"a"})
 	silent := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "own_silent", Help: "d"}, []string{"a"})
 	part := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "own_part_sum", Help: "d"}, []string{"a"})
@@ -387,7 +385,7 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 		"own_plain": 0, "own_constant{a=1}": 0, "own_labelled{a=x}": 0, "own_silent_sum{a=x}": 0, "own_silent_count{a=x}": 0, "own_part_sum{a=x}": 0,
 	})
 
-	// To have been asked for does not take a name.
+	// A name that was only asked about is still free.
 	mustPost(t, h, `{"name":"free_count","description":"1","gauge":{"set":1}}`)
 	later := prometheus.NewGauge(prometheus.GaugeOpts{Name: "free", Help: "d"})
 	if err := reg.Register(later); err != nil {
@@ -395,7 +393,7 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	}
 }
 
-// What is there goes on when a limit is reached.
+// Existing metrics still work when a limit is reached.
 func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 	h, reg := newHandler(t)
 	for i := range maxMetrics {
@@ -404,7 +402,7 @@ func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 	for i := range maxSeries {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m0","labels":{"a":"%d"},"counter":{}}`, i))
 	}
-	mustPost(t, h, `{"name":"m1","labels":{"a":"0"},"counter":{"increment":true}}`) // what is there goes on
+	mustPost(t, h, `{"name":"m1","labels":{"a":"0"},"counter":{"increment":true}}`) // existing metrics still work
 	for body, want := range map[string]string{
 		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + ErrFull.Error(),
 		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + ErrFull.Error(),
@@ -425,7 +423,7 @@ func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 // If all metrics together reach a limit, existing metrics still work, and refused ones are counted.
 func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 	for name, tt := range map[string]struct {
-		labels int // of each series, besides the first
+		labels int // labels of each series, besides the first
 		kind   kind
 		want   string
 		kept   int
@@ -534,7 +532,7 @@ func TestServeHTTP_IsSafeForConcurrentUse(t *testing.T) {
 					fmt.Sprintf(`{"name":"each_total","labels":{"worker":"%d"},"counter":{"increment":true}}`, w),
 					fmt.Sprintf(`{"name":"round_%d","labels":{"worker":"%d"},"gauge":{"set":1}}`, i, w),
 					`{"name":"took","histogram":{"observe":0.25}}`)
-				// Who comes second is refused; who that is, is open.
+				// The second one is refused; which one is second is random.
 				_ = post(t, h, fmt.Sprintf(`{"name":"contended_%d","counter":{}}`, i))
 				_ = post(t, h, fmt.Sprintf(`{"name":"contended_%d","labels":{"a":""},"gauge":{}}`, i))
 			}
@@ -594,8 +592,8 @@ func TestServeHTTP_IsSafeForConcurrentUse(t *testing.T) {
 	must.Be(t, "metrics", want, got)
 }
 
-// FuzzServeHTTP: whatever is posted, one request a line, each is answered, the
-// registry stays readable and finite, and the operator's metric stays.
+// FuzzServeHTTP: whatever is posted, one request per line, each request gets an answer. The registry stays readable and
+// finite, and the operator's metric unchanged.
 func FuzzServeHTTP(f *testing.F) {
 	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(f)
 	f.Add(string(bodies))

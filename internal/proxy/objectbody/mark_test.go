@@ -21,7 +21,7 @@ func marks() map[string]Mark {
 	}
 }
 
-// bodies are objects to which the mark can be added.
+// bodies returns objects to which a mark can be added.
 func bodies() []string {
 	const other = `{"apiVersion":"v1","kind":"ConfigMap","name":"o","uid":"u-2","blockOwnerDeletion":true}`
 	return []string{
@@ -35,8 +35,7 @@ func bodies() []string {
 	}
 }
 
-// checkAdded reports whether the mark could be added, and fails if anything else
-// has changed.
+// checkAdded reports whether the mark could be added, and fails if anything else has changed.
 func checkAdded(t *testing.T, field string, m Mark, body string) bool {
 	t.Helper()
 	marked, err := Add([]byte(body), m)
@@ -54,7 +53,7 @@ func checkAdded(t *testing.T, field string, m Mark, body string) bool {
 	if err != nil || !m.In(meta) {
 		t.Fatalf("%s: %+v, want the mark; error %v", body, meta, err)
 	}
-	// What remains without the mark's field, and in it without the mark, is as it was.
+	// Without the mark, the field is as before, and so is the rest of the object.
 	rest := func(object map[string]any) any {
 		md, _ := object["metadata"].(map[string]any)
 		was := md[field]
@@ -129,7 +128,7 @@ func FuzzAdd(f *testing.F) {
 	})
 }
 
-// A note is put on an object with the mark, and is no part of it.
+// A note is added to an object together with the mark, and is not part of the mark.
 func TestAdd_PutsNotesOn(t *testing.T) {
 	t.Parallel()
 	for field, m := range marks() {

@@ -18,7 +18,7 @@ func TestNames_ReadsEveryAnswer(t *testing.T) {
 			{APIVersion: "v1", Kind: "ConfigMap", Name: "c"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "d"}},
 		`{"apiVersion":"e/v1","kind":"AppList","metadata":{},"items":[{"apiVersion":"e/v2","kind":"App","metadata":{"name":"a","uid":"u"}}]}`: {
 			{APIVersion: "e/v2", Kind: "App", Name: "a", UID: "u"}},
-		// Objects that look like lists and statuses.
+		// Objects that look like lists or statuses.
 		`{"apiVersion":"e/v1","kind":"AllowList","metadata":{"name":"l","uid":"u"},"items":["x"]}`: {{APIVersion: "e/v1", Kind: "AllowList", Name: "l", UID: "u"}},
 		`{"apiVersion":"e/v1","kind":"Status","metadata":{"name":"s","uid":"u"},"status":{}}`:      {{APIVersion: "e/v1", Kind: "Status", Name: "s", UID: "u"}},
 		`{"apiVersion":"meta.k8s.io/v1","kind":"Table","metadata":{},"rows":[{"cells":[],"object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"t","uid":"u"}}}]}`: {

@@ -9,7 +9,7 @@ func TestSecretValues_FindsThemWhateverTheTextLooksLike(t *testing.T) {
 	const yaml, patch = "application/yaml", "application/json-patch+json"
 	for body, tt := range map[string]struct {
 		mediaType string
-		want      []string // nil: it cannot be read
+		want      []string // nil if it cannot be read
 	}{
 		"stringData: {1: one, p: two}":                        {yaml, []string{"one", "two"}},
 		"1: x\nstringData: {p: two}":                          {yaml, []string{"two"}},

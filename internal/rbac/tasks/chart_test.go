@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The kinds of all branches, hooks and CRDs are found, and what no reader of the text can know is a gap.
+// OfChart finds the kinds of all branches, hooks and CRDs. What cannot be known from the text is a gap.
 func TestOfChart(t *testing.T) {
 	t.Parallel()
 	const verbs = " create,delete,get,list,patch,update,watch +"

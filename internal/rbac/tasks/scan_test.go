@@ -24,7 +24,7 @@ func written(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// lines is a report as text: a line for each use, with + where it may make the object, and for each gap, with ?.
+// lines formats a report: one line for each use, with + if the task may create the object, and one for each gap, with ?.
 func lines(dir string, r Report) []string {
 	list := []string{}
 	short := func(p Place) string {
@@ -54,7 +54,7 @@ func lines(dir string, r Report) []string {
 
 const main = "roles/main/tasks/main.yml"
 
-// logs and drain are the uses of those modules without more arguments.
+// logs and drain return the uses of these modules without further arguments.
 func logs(place string) []string {
 	return []string{place + " v1 Pod/log get", place + " v1 Pod get,list"}
 }
@@ -64,7 +64,7 @@ func drain(place string) []string {
 }
 
 type scanCase struct {
-	files map[string]string // main alone is written as tasks
+	files map[string]string // not needed if main is the only file: tasks has its text
 	tasks string
 	want  []string
 }
@@ -326,6 +326,6 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tasks string) {
 		dir := written(t, map[string]string{main: tasks})
-		_, _ = Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}) // any answer will do, but there must be one
+		_, _ = Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}) // Scan must return; any answer is fine
 	})
 }

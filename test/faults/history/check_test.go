@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// oneRun is the plain life of an object: created, given its finalizer, run, recorded.
+// oneRun is the plain life of an object: it is created, gets its finalizer, is run, and the run is recorded.
 func oneRun(w *world) {
 	w.create(1, "u1", "red")
 	w.finalizer(1.1, "u1")
@@ -17,7 +17,7 @@ func oneRun(w *world) {
 	w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
 }
 
-// twoRuns is that of one that is changed once.
+// twoRuns is the life of an object that is changed once.
 func twoRuns(w *world) {
 	oneRun(w)
 	w.update(3, "u1", "blue")
@@ -26,8 +26,8 @@ func twoRuns(w *world) {
 	w.conclude(4.5, "u1", "r2", "changed", succeeded, 2)
 }
 
-// frozenRun is a run that is stopped with its operator from 2 to 22, while another
-// operator makes it again, and that ends at the time end.
+// frozenRun is a run that is frozen with its operator from 2 to 22, while another operator repeats it. The frozen run ends
+// at the time end.
 func frozenRun(w *world, end float64) {
 	w.create(1, "u1", "red")
 	w.begin(1.2, "u1", "r1", "created", 1)
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func(w *world)
-		// want are the invariants that are violated.
+		// want are the violated invariants.
 		want []string
 	}{
 		{name: "a plain life", do: func(w *world) { twoRuns(w); w.settle(9) }},
@@ -539,7 +539,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Anyone who writes a log may be killed while it does.
+// The writer of a log may be killed while it writes.
 func TestLoad_ATornLastLineIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	twoRuns(w)

@@ -13,28 +13,28 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// world is a history in the making: a machine that was booted at the epoch, so
-// that wall clock and boot clock differ by a known time.
+// world builds a history. Its machine was booted before the epoch, so that wall clock and boot clock differ by a known
+// time.
 type world struct {
 	t   *testing.T
 	dir string
 	rv  int
-	// life is what the API server holds, by UID.
+	// life is what the API server stores, by UID.
 	life map[string]map[string]any
-	// unanswered has writes stored whose client dies before the answer.
+	// unanswered makes writes stored, but without an answer for the client.
 	unanswered bool
 }
 
 var epoch = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-// uptime is how long the machine is up when a test begins; times in tests are counted from then.
+// uptime is the machine's uptime in seconds when a test begins. Times in tests count from then.
 const uptime = 1000
 
 func boot(s float64) string { return fmt.Sprintf("%f", uptime+s) }
 
 func bootNanos(s float64) string { return fmt.Sprint(int64((uptime + s) * 1e9)) }
 
-// at is the wall clock at a number of seconds.
+// at returns the wall clock at that second.
 func at(s float64) string {
 	return epoch.Add(time.Duration(s * float64(time.Second))).Format(time.RFC3339Nano)
 }
@@ -64,7 +64,7 @@ func comma(more []string) string {
 	return "," + strings.Join(more, ",")
 }
 
-// request is an audit event; answer may be nil.
+// request adds an audit event; answer may be nil.
 func (w *world) request(s float64, agent, verb, resource, name, sub string, code int, answer map[string]any, more ...string) {
 	data := []byte("null")
 	if answer != nil {
@@ -81,7 +81,7 @@ func (w *world) request(s float64, agent, verb, resource, name, sub string, code
 
 const operatorAgent = "rolewright/v1"
 
-// write stores what change makes of the object of a UID, as a request of an agent.
+// write changes the object with that UID and stores it, as a request of an agent.
 func (w *world) write(s float64, agent, verb, sub, uid string, change func(o map[string]any)) {
 	o := w.life[uid]
 	if o == nil {
@@ -115,7 +115,7 @@ func (w *world) finalizer(s float64, uid string) {
 	w.write(s, operatorAgent, "patch", "", uid, func(o map[string]any) { meta(o)["finalizers"] = []string{"f.example.com/x"} })
 }
 
-// delete asks for the deletion of an object that has a finalizer.
+// delete requests the deletion of an object that has a finalizer.
 func (w *world) delete(s float64, uid string) {
 	w.write(s, "campaign", "delete", "", uid, func(o map[string]any) {
 		meta(o)["deletionTimestamp"] = at(s)
@@ -127,7 +127,7 @@ func (w *world) release(s float64, uid string) {
 	w.write(s, operatorAgent, "patch", "", uid, func(o map[string]any) { delete(meta(o), "finalizers") })
 }
 
-// begin is the record before a run.
+// begin adds the record before a run.
 func (w *world) begin(s float64, uid, run, cause string, generation int) {
 	w.write(s, operatorAgent, "patch", "status", uid, func(o map[string]any) {
 		ansible(o)["activeRun"] = map[string]any{"id": run, "cause": cause, "generation": generation}
@@ -135,7 +135,7 @@ func (w *world) begin(s float64, uid, run, cause string, generation int) {
 	})
 }
 
-// conclude is the record after it.
+// conclude adds the record after a run.
 func (w *world) conclude(s float64, uid, run, cause, result string, generation int) {
 	w.write(s, operatorAgent, "patch", "status", uid, func(o map[string]any) {
 		delete(ansible(o), "activeRun")
@@ -162,13 +162,13 @@ func conditions(o map[string]any, kind, value string) {
 	o["status"].(map[string]any)["conditions"] = []any{map[string]any{"type": kind, "status": value, "reason": "x"}}
 }
 
-// run is the account of a run by itself, with beats, and the ledger's.
+// run describes what a run itself records, with beats, and what the ledger records of it.
 type run struct {
 	id, uid, value string
 	generation     int
 	begin, end     float64
 	deleting       bool
-	// killed leaves out the end, and unledgered the ledger; ended is what the end says more, code and more the ledger.
+	// killed leaves out the end, unledgered the ledger. ended is added to the end, code and more to the ledger.
 	killed, unledgered bool
 	ended              string
 	code               int
@@ -202,7 +202,7 @@ func (w *world) run(r run) {
 	}
 }
 
-// settle records the end: the objects as they are, and dependents that agree.
+// settle records the end: the objects as they are, and dependents that match them.
 func (w *world) settle(s float64) {
 	w.driver("stable", s)
 	end := map[string]any{"stable": true, "want": map[string]any{}}
@@ -220,7 +220,7 @@ func (w *world) settle(s float64) {
 	w.file(endFile, end)
 }
 
-// fault records that a fault met the operator.
+// fault records that a fault has hit the operator.
 func (w *world) fault(s float64) {
 	w.line(wireFile, fmt.Sprintf(`{"sent":%s,"replica":"a","fault":"error"}`+"\n", boot(s)))
 }
@@ -231,7 +231,7 @@ func (w *world) told(s float64, uid string, generation int) {
 		uid, uid, generation, boot(s), boot(s+0.01)))
 }
 
-// leases records that a replica wrote the lease; there is election then.
+// leases records that a replica wrote the Lease, and that there is leader election.
 func (w *world) leases(replica string, s float64) {
 	w.driver("start", s, `"replica":"`+replica+`"`, `"leaderElect":true`, `"renewDeadline":"10s"`)
 	w.request(s, operatorAgent+"/leader-election", "update", "leases", "leader", "", 200, nil)
@@ -244,7 +244,7 @@ func (w *world) sent(s float64, replica, run string) {
 	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","sent":%s,"replica":%q}`+"\n", s, boot(s), replica))
 }
 
-// end is the recorded end.
+// end returns the recorded end.
 func (w *world) end() map[string]any {
 	w.t.Helper()
 	var end map[string]any
@@ -264,7 +264,7 @@ func (w *world) changeEnd(change func(end map[string]any)) {
 	w.file(endFile, end)
 }
 
-// owned is the first dependent of an end.
+// owned returns the first dependent of an end.
 func owned(end map[string]any) map[string]any { return end["owned"].([]any)[0].(map[string]any) }
 
 // keep makes directories of runs, and ends the history.
@@ -277,7 +277,7 @@ func (w *world) keep(runs ...string) {
 	w.driver("steady-end", 8)
 }
 
-// living are the objects that are still there.
+// living returns the objects that still exist.
 func (w *world) living() []map[string]any {
 	var found []map[string]any
 	var uids []string
@@ -305,7 +305,7 @@ func (w *world) file(name string, content any) {
 	}
 }
 
-// check loads the world and returns the invariants that are violated, with the texts.
+// check loads the world and returns the violated invariants, and the texts of the violations.
 func (w *world) check() ([]string, string) {
 	w.t.Helper()
 	h := must.Get(Load(w.dir))(w.t)

@@ -33,11 +33,11 @@ const (
 	object     = collection + "/one"
 )
 
-// upstream is an API server that counts what reaches it, and answers with the count as the resource version.
+// upstream is an API server that counts requests, and answers with the count as the resource version.
 type upstream struct {
 	*httptest.Server
 	count  atomic.Int64
-	events chan string // of the watches
+	events chan string // for the watches
 }
 
 func newUpstream(t *testing.T) *upstream {
@@ -67,7 +67,7 @@ func newUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// recorder keeps what several goroutines say.
+// recorder collects what several goroutines report.
 type recorder struct {
 	mu   sync.Mutex
 	said []string
@@ -89,7 +89,7 @@ func frame(kind, name string, version int) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"namespace":"default","uid":"u-%s","resourceVersion":"%d"}}}`, kind, name, name, version)
 }
 
-// proxied is a proxy with these rules, and where replica a finds it.
+// proxied starts a proxy with these rules. It also returns the configuration by which replica a reaches the proxy.
 func proxied(t *testing.T, upstream *rest.Config, o wire.Options) (*wire.Proxy, *rest.Config) {
 	t.Helper()
 	o.Upstream = upstream
@@ -120,7 +120,7 @@ type reply struct {
 	body       string
 }
 
-// ask sends one request on a connection of its own; Go sends none twice then.
+// ask sends one request on a new connection, because Go never sends such a request twice.
 func ask(t *testing.T, method, url string) (reply, error) {
 	t.Helper()
 	body := io.Reader(nil)
@@ -138,13 +138,14 @@ func ask(t *testing.T, method, url string) (reply, error) {
 	return reply{resp.StatusCode, resp.Header.Get("Retry-After"), string(data)}, err
 }
 
-// Each action on one request: what the client sees, and whether the API server has seen the request.
+// Each action is applied to one request. The test checks what the client sees, and whether the API server has received the
+// request.
 func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		action    plan.Action
 		method    string
-		code      int // 0: the connection is reset
+		code      int // 0 if the connection is reset
 		reason    metav1.StatusReason
 		forwarded int64
 		signals   string
@@ -228,7 +229,7 @@ func checkAnswer(t *testing.T, resp reply, err error, code int, reason metav1.St
 	}
 }
 
-// An answer that is stale is the latest that differed; the rule waits until there is one.
+// A stale answer is the latest answer that differed. The rule waits until there is one.
 func TestProxy_AnswersWithSomethingEarlier(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -263,7 +264,7 @@ func startWatch(t *testing.T, cfg *rest.Config, query string) *watch {
 	return &watch{lines: bufio.NewScanner(resp.Body), cancel: cancel}
 }
 
-// next is type, name and resource version of the next event, "end" or "cut".
+// next returns type, name and resource version of the next event, or "end" or "cut".
 func (w *watch) next() string {
 	if !w.lines.Scan() {
 		if w.lines.Err() != nil {
@@ -287,7 +288,7 @@ func (w *watch) next() string {
 	return fmt.Sprint(e.Type, " ", e.Object.Metadata.Name, " ", e.Object.Metadata.ResourceVersion)
 }
 
-// Each action on the second event of an object.
+// Each action is applied to the second event of an object.
 func TestProxy_ActsOnOneEvent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,5 +1,5 @@
-// Package generate has the tests of the charts and bundles that rolewright generate makes: of this repository's
-// manifests, and of a new project's.
+// Package generate tests the charts and bundles that rolewright generate makes from the manifests of this repository and
+// of a new project.
 package generate
 
 import (
@@ -25,7 +25,7 @@ const (
 	instance   = "app.kubernetes.io/instance"
 )
 
-// program is the path of one that make has built.
+// program returns the path of a program that make has built.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(repository, "bin", name))
@@ -38,7 +38,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// output is what a program prints, started in a directory.
+// output runs a program in a directory and returns its output.
 func output(t *testing.T, dir string, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(program(t, name), args...)
@@ -52,7 +52,7 @@ func output(t *testing.T, dir string, stdin []byte, name string, args ...string)
 	return out
 }
 
-// object is one of Kubernetes.
+// object is a Kubernetes object.
 type object map[string]any
 
 func (o object) at(path ...string) any {
@@ -82,7 +82,7 @@ func build(t *testing.T, dir string) []object {
 	return objects
 }
 
-// generate makes chart and bundle of a project's config/ in its directory.
+// generate makes the chart and the bundle from config/ of the project in dir.
 func generate(t *testing.T, dir string) {
 	t.Helper()
 	for what, of := range map[string]string{"chart": "default", "bundle": "manifests"} {
@@ -104,13 +104,13 @@ func TestChartAndBundle_AreUpToDate(t *testing.T) {
 	}
 }
 
-// A new project's chart and bundle are valid, and have its own names.
+// The chart and the bundle of a new project are valid, and have the project's names.
 func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
 	dir := t.TempDir()
 	output(t, dir, nil, "rolewright", "init", "--domain", "example.com", "--name", "web-operator")
 	output(t, dir, nil, "rolewright", "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
 	generate(t, dir)
-	generate(t, dir) // what is there is replaced
+	generate(t, dir) // a second call replaces the files
 	output(t, dir, nil, "tools/helm", "lint", "--strict", "dist/chart")
 	rendered := output(t, dir, nil, "tools/helm", "template", "release", "dist/chart", "--kube-version=1.36.0",
 		"--set=metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true,metrics.dashboard.enabled=true,networkPolicy.enabled=true")
@@ -142,7 +142,7 @@ func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
 	}
 }
 
-// Policies of "generate webhooks" keep their names in a chart: their bindings refer to them.
+// Policies of "generate webhooks" keep their names in a chart, because their bindings refer to them.
 func TestChart_TakesPolicies(t *testing.T) {
 	dir := t.TempDir()
 	output(t, dir, nil, "rolewright", "init", "--domain", "example.com", "--name", "web-operator")
@@ -151,7 +151,7 @@ func TestChart_TakesPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What looks like a template of Helm's is none.
+	// A text that looks like a Helm template must stay as it is.
 	watches = bytes.Replace(watches, []byte("  kind: Site\n"), []byte("  kind: Site\n  webhooks: {validate: [{rule: 'object.spec.x != \"{{ .Values }}\"'}]}\n"), 1)
 	if err := os.WriteFile(dir+"/watches.yaml", watches, 0o600); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestChart_TakesPolicies(t *testing.T) {
 	}
 }
 
-// helm renders the chart as its installation would.
+// helm renders the chart as an installation would.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program(t, "tools/helm"), append([]string{"template", "memcached-operator", repository + "/dist/chart",
@@ -175,7 +175,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// rendered are the chart's objects, by kind and name.
+// rendered returns the chart's objects, by kind and name.
 func rendered(t *testing.T, args ...string) map[string]object {
 	t.Helper()
 	text, err := helm(t, args...)
@@ -200,8 +200,8 @@ func rendered(t *testing.T, args ...string) map[string]object {
 	return found
 }
 
-// With no values the chart is config/default, but for the namespace, which is the release's, the kind, which stays, and the
-// label of the release.
+// Without values, the chart is config/default, with three differences: the namespace is that of the release, the CRD is
+// kept on uninstall, and the objects have the label of the release.
 func TestChart_IsConfigDefault(t *testing.T) {
 	got := rendered(t)
 	for _, want := range build(t, "default") {
@@ -229,7 +229,7 @@ func TestChart_IsConfigDefault(t *testing.T) {
 	}
 }
 
-// Two operators in one namespace do not mix: nothing selects by the label that all of them have alone.
+// Two operators can share a namespace, because no selector uses only the label that all operators have.
 func TestSelectors_NameTheOperator(t *testing.T) {
 	count := 0
 	check := func(o object, keys ...string) {
@@ -254,7 +254,7 @@ func TestSelectors_NameTheOperator(t *testing.T) {
 	for _, o := range rendered(t, "--set=networkPolicy.enabled=true,networkPolicy.egress.enabled=true,metrics.serviceMonitor.enabled=true") {
 		check(o, "app.kubernetes.io/name", instance)
 	}
-	if count != 10 { // Deployment, Service, two NetworkPolicies, ServiceMonitor, two times
+	if count != 10 { // Deployment, Service, two NetworkPolicies and ServiceMonitor, twice
 		t.Errorf("%d selectors, want 10", count)
 	}
 }
@@ -361,7 +361,8 @@ crds: {keep: false}
 	}
 }
 
-// With jobs there is what runs as Jobs need, under the names that it has for each other.
+// With jobs.enabled, the chart has what runs as Jobs need, and the objects refer to each other by their names in the
+// chart.
 func TestChart_Jobs(t *testing.T) {
 	got := rendered(t, "--set=jobs.enabled=true,networkPolicy.enabled=true")
 	for _, is := range []string{"Role/jobs-role", "RoleBinding/jobs-rolebinding", "Service/runs", "NetworkPolicy/runs", "NetworkPolicy/allow-runs"} {
@@ -381,7 +382,7 @@ func TestChart_Jobs(t *testing.T) {
 	}
 }
 
-// decode expects that an object is one of the Prometheus operator's, and has no field that it does not know.
+// decode expects that the type of the Prometheus operator has all fields of an object.
 func decode(t *testing.T, o object, into any) {
 	t.Helper()
 	text, err := yaml.Marshal(o)
@@ -419,7 +420,7 @@ func TestConfig_IsKnownToThePrometheusOperator(t *testing.T) {
 	}
 }
 
-// problems are what the validators of opm and operator-sdk say of a bundle.
+// problems returns what the validators of opm and operator-sdk report about a bundle.
 func problems(t *testing.T, dir string) []string {
 	t.Helper()
 	b, err := apimanifests.GetBundleFromDir(dir)
@@ -432,7 +433,7 @@ func problems(t *testing.T, dir string) []string {
 		validation.ObjectValidator, validation.GoodPracticesValidator)
 	for _, result := range validators.Validate(b.ObjectsToValidate()...) {
 		for _, e := range append(result.Errors, result.Warnings...) {
-			// A rule names no version, and what is allowed of events.k8s.io is taken for v1beta1.
+			// A rule names no version, so the validator takes permissions for events.k8s.io as use of v1beta1.
 			if !strings.Contains(e.Error(), "Migrate the API(s) for events: (") {
 				found = append(found, e.Error())
 			}
@@ -441,7 +442,7 @@ func problems(t *testing.T, dir string) []string {
 	return found
 }
 
-// A bundle, and a chart, of a project whose config/default has config/jobs.
+// The test makes the bundle and the chart of a project that has config/jobs in config/default.
 func TestBundle_Jobs(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir+"/config", os.DirFS(repository+"/config")); err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The chart of a project whose watch makes Jobs has by default what they need, once: also before "generate manifests" has
-// written it into config.
+// If a watch of a project makes Jobs, the project's chart has what they need by default, and only once. This is also so
+// before "generate manifests" has written it to config.
 func TestScaffold_ChartWithJobs(t *testing.T) {
 	dir := t.TempDir()
 	output(t, dir, nil, "rolewright", "init", "--domain", "example.com", "--name", "web-operator")

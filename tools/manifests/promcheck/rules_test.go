@@ -12,7 +12,7 @@ import (
 
 const rulesFile = "../../../config/prometheus/rules.yaml"
 
-// alerts are the rules that alert, by name.
+// alerts returns the alerting rules by name.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
 	groups, err := readRules(rulesFile)
@@ -30,8 +30,8 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return found
 }
 
-// Each alert fires for what it is about, and not for what looks like it. A series without a job is of this operator; one
-// value a minute, the last of them two hours after the first, unless more are given.
+// Each alert fires when it should, and not in similar cases. A series without a job belongs to this operator. Series have
+// one value per minute, and last two hours unless they have more values.
 func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	tests := map[string]struct{ fire, quiet map[string]string }{
 		"RolewrightDown": {
@@ -183,7 +183,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 	}
 }
 
-// fires tells whether an expression gives anything.
+// fires reports whether an expression returns any series.
 func fires(t *testing.T, expr, series string) bool {
 	t.Helper()
 	var script strings.Builder
@@ -207,7 +207,7 @@ func fires(t *testing.T, expr, series string) bool {
 	return len(vector) > 0
 }
 
-// An operator who is paged looks the alert up.
+// Each alert has a runbook, and the texts that the person on call needs.
 func TestAlerts_AreExplained(t *testing.T) {
 	for name, rule := range alerts(t) {
 		page := "docs/runbooks/" + name + ".md"
