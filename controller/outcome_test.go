@@ -178,7 +178,7 @@ func TestOutcome_OfRunsThatTookTheMemoryTogether(t *testing.T) {
 	if run.Reason != status.ReasonNoMemory || run.Attempts != 2 || !strings.HasSuffix(run.Message, "180 MiB; raise the container's memory limit, or lower --max-concurrent-runs") {
 		t.Errorf("with others: %+v", run)
 	}
-	must.Be(t, "in a row", 2, blocked(blocked(0, run), run))
+	must.Be(t, "in a row", int64(2), blocked(blocked(0, run), run))
 	if run = end(runner.ErrMemory); run.Result != status.Failed || run.Attempts != 3 {
 		t.Errorf("alone: %+v", run)
 	}
