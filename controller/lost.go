@@ -150,9 +150,9 @@ func (s *scope) countLosses() {
 }
 
 // changeWaits reports whether not even a change of the spec starts a run at once after last: the previous change did,
-// and that run was lost as well. Else the run of an object that changes all the time would end every operator that starts.
+// and that run was lost as well, or it is a finalizer run, whose cause does not tell. Else the run of an object that changes all the time would end every operator that starts.
 func changeWaits(last *status.Run) bool {
-	return last.LostOften() && last.Cause == string(causeChanged)
+	return last.LostOften() && (last.Cause == string(causeChanged) || last.Cause == string(causeDeleted))
 }
 
 // find puts an earlier process's run into s, as if this process had executed it. The error wraps

@@ -105,6 +105,8 @@ func TestDecide(t *testing.T) {
 		{"lost for the third time, paused", situation{last: run(status.Interrupted, time.Minute, lost(3)), paused: forEver()}, plan{held: causeInterrupted}},
 		{"finalizer lost for the third time", situation{last: run(status.Interrupted, time.Second, lost(3), finalizer, other), deleting: true},
 			plan{wait: j(4*time.Second) - time.Second}},
+		{"finalizer lost for the third time, the spec changed", situation{last: run(status.Interrupted, time.Second, lost(3), finalizer, older), deleting: true},
+			plan{wait: j(4*time.Second) - time.Second}},
 		{"finalizer lost for the third time, backoff over", situation{last: run(status.Interrupted, 5*time.Second, lost(3), finalizer), deleting: true}, plan{cause: causeDeleted}},
 		{"a success is not lost", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Losses = 9 })}, plan{}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
