@@ -57,7 +57,7 @@ var lookups = regexp.MustCompile(`\blookup\s+(?:"([^"]*)"|\S+)\s+(?:"([^"]*)"|\S
 // template reads the documents of a Go template, and the lookups in it.
 func (s *scanner) template(text, file string) {
 	a := args{s: s, f: content.Frame{File: file}}
-	text = comment.ReplaceAllStringFunc(text, emptied)
+	text = empty(text, comment)
 	for i, line := range strings.Split(text, "\n") {
 		for _, m := range lookups.FindAllStringSubmatch(line, -1) {
 			if m[1] == "" || m[2] == "" {
@@ -67,7 +67,7 @@ func (s *scanner) template(text, file string) {
 			a.use([]Use{{Place: Place{file, i + 1}, APIVersion: m[1], Kind: m[2]}}, "", "get list", false)
 		}
 	}
-	list := documents(action.ReplaceAllStringFunc(text, emptied), 1, ofValues)
+	list := documents(empty(text, action), 1, ofValues)
 	for i, d := range list {
 		// Without a literal version, the object is in whichever group has such a kind.
 		list[i].versions = slices.DeleteFunc(d.versions, func(n *yaml.Node) bool { return n.Value == "" || strings.Contains(n.Value, "{{") })

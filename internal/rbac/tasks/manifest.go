@@ -56,7 +56,7 @@ func (a args) defined(n *yaml.Node) (list []Use) {
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		first++ // the text begins in the line below its key
 	}
-	return a.manifest(documents(statement.ReplaceAllStringFunc(n.Value, emptied), first, ofObject), a.f.File)
+	return a.manifest(documents(empty(n.Value, remark, statement), first, ofObject), a.f.File)
 }
 
 // file reads the objects in a file, which may be a template.
@@ -83,21 +83,25 @@ func (a args) file(n *yaml.Node, kind string) []Use {
 	if strings.Contains(string(data), "{% include") || strings.Contains(string(data), "{%- include") {
 		a.s.Gap(content.Frame{File: path}, 0, "the template includes another one")
 	}
-	return a.manifest(documents(statement.ReplaceAllStringFunc(string(data), emptied), 1, ofObject), path)
+	return a.manifest(documents(empty(string(data), remark, statement), 1, ofObject), path)
 }
 
-// keyLine matches the lines of a manifest that are read: top-level keys of the
-// object, which are not indented.
-var keyLine = regexp.MustCompile(`^(apiVersion|kind):\s*(.*?)\s*$`)
-
-// statement matches comments and statements of Jinja, ofObject the lines of a template of a task that belong to an object.
+// keyLine matches the top-level keys that are read, remark and statement match what Jinja leaves out, ofObject lines of an object.
 var (
-	statement = regexp.MustCompile(`(?s)\{#.*?#\}|\{%.*?%\}`)
+	keyLine   = regexp.MustCompile(`^(apiVersion|kind):\s*(.*?)\s*$`)
+	remark    = regexp.MustCompile(`(?s)\{#.*?#\}`)
+	statement = regexp.MustCompile(`(?s)\{%.*?%\}`)
 	ofObject  = regexp.MustCompile(`^\s*(?:[^\s#{]|\{(?:[^{]|$)|\{\{.*\bto_(?:nice_)?(?:yaml|json)\b)`)
 )
 
-// emptied returns as many empty lines as the text has lines.
-func emptied(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }
+// empty leaves only the line breaks of what the patterns match, one after the other: one pattern for both of Jinja's would take
+// time that grows with the square of the text.
+func empty(text string, patterns ...*regexp.Regexp) string {
+	for _, p := range patterns {
+		text = p.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	}
+	return text
+}
 
 // document is what a document of a text says about its object. If it has several kinds or versions, they are alternatives.
 type document struct {

@@ -51,8 +51,7 @@ type Direct struct {
 type Gap struct {
 	Place
 	What string
-	// Own is true if the operator itself makes the requests, so that no record of runs has them.
-	Own bool
+	Own  bool // the operator itself makes the requests, so that no record of runs has them
 }
 
 // Report is the result of a scan, in the order of the tasks.
@@ -165,8 +164,7 @@ func (s *scanner) listed(comments string, at Place) (known bool) {
 		}
 		if len(fields) != 3 {
 			s.errs = append(s.errs, fmt.Errorf("%s: the comment %q: write \"rolewright:rbac GROUP RESOURCE VERBS\", such as "+
-				"\"rolewright:rbac apps deployments/scale get,patch\" (the core group is called core), or \"rolewright:rbac none\"",
-				at, m[0]))
+				"\"rolewright:rbac apps deployments/scale get,patch\" (the core group is called core), or \"rolewright:rbac none\"", at, m[0]))
 			continue
 		}
 		group := fields[0]
