@@ -94,6 +94,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{
 				"one":                     `rolewright_runs_lost_total{kind="A"} 0x100 1x19`,
 				"before the first scrape": "rolewright_runs_lost_total{kind=\"A\"} _x110 1x9\nprocess_start_time_seconds _x110 6600x9",
+				"by a leader before":      "rolewright_runs_lost_total{kind=\"A\"} _x110 1x9\nprocess_start_time_seconds 0x120",
 				"with each restart":       "rolewright_runs_lost_total{kind=\"A\"} 1x120\nprocess_start_time_seconds 0x110 6600x9",
 			},
 			map[string]string{
