@@ -137,10 +137,13 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"long ago": `rolewright_runs_total{reason="NoSpace"} 1x120`, "other failures": `rolewright_runs_total{reason="TaskFailed"} 0+1x120`},
 		},
 		"RolewrightWarmFellBack": {
-			map[string]string{"": "rolewright_warm_ready 0x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120"},
+			map[string]string{
+				"":                    "rolewright_warm_ready 0x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120",
+				"one of two replicas": "rolewright_warm_ready{pod=\"a\"} 0x120\nrolewright_runs_by_executor_total{executor=\"runner\",pod=\"a\"} 0+1x120\nrolewright_warm_ready{pod=\"b\"} 1x120\nrolewright_runs_by_executor_total{executor=\"warm\",pod=\"b\"} 0+1x120",
+			},
 			map[string]string{
 				"nothing runs":           "rolewright_warm_ready 0x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 5x120",
-				"a leader with a server": "rolewright_warm_ready{pod=\"a\"} 0x120\nrolewright_warm_ready{pod=\"b\"} 1x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120",
+				"a leader with a server": "rolewright_warm_ready{pod=\"a\"} 0x120\nrolewright_warm_ready{pod=\"b\"} 1x120\nrolewright_runs_by_executor_total{executor=\"runner\",pod=\"b\"} 0+1x120",
 				"none is wanted":         `rolewright_runs_by_executor_total{executor="runner"} 0+1x120`,
 			},
 		},
