@@ -23,7 +23,7 @@ const (
 func newWebhooks(l *list) *prometheus.HistogramVec {
 	// The API server waits for up to 10 seconds, and up to 30 for a conversion.
 	return l.histogram("rolewright_webhook_duration_seconds",
-		"How long the operator took to answer the API server, by webhook (validate, mutate or convert) and result (allowed, refused, converted, or failed: without an answer).",
+		"How long the operator took to answer the API server, by webhook (validate, mutate, convert, or unknown: no watch has it) and result (allowed, refused, converted, or failed: without an answer).",
 		slices.Concat(prometheus.DefBuckets, []float64{30}), "group", "kind", "webhook", "result")
 }
 

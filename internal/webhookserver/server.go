@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,6 +65,8 @@ type Server struct {
 	// bodies and questions count the bytes in memory of reviews to convert, and of requests
 	// for admission. They have separate limits, so that neither kind uses up all memory.
 	bodies, questions atomic.Int64
+	// logged limits the lines in the log about requests for webhooks that no watch has.
+	logged rate.Sometimes
 }
 
 const (
@@ -87,7 +90,10 @@ func New(o Options) *Server {
 	if o.Certificates != nil {
 		o.Certificates.served = make(chan struct{})
 	}
-	s := &Server{Options: o, calls: make(chan struct{}, maxCalls), conversions: make(chan struct{}, maxConversions)}
+	s := &Server{
+		Options: o, calls: make(chan struct{}, maxCalls), conversions: make(chan struct{}, maxConversions),
+		logged: rate.Sometimes{Interval: time.Minute},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc(hooks.ConvertPath, s.convert)
 	mux.HandleFunc("/", s.answer)
@@ -123,6 +129,9 @@ const patience = 30 * time.Second
 
 // errFull is the error of reading a request while too many bytes of others are in memory.
 var errFull = errors.New("the operator has no memory for more requests: try again")
+
+// errUnknown is the answer to a request for a webhook that no watch has.
+var errUnknown = errors.New("the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file, and delete what is not in it")
 
 // bound limits the time in which a client has to send its request to patience, and the time until
 // it has read the answer to twice that. Any client in the cluster may send requests.
@@ -175,7 +184,15 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	// The API server would not pass on the text of a 404.
-	http.Error(w, "the webhook configuration in the cluster is not that of the operator's watches file: apply the output of rolewright generate webhooks for that file, and delete what is not in it", http.StatusNotImplemented)
+	http.Error(w, errUnknown.Error(), http.StatusNotImplemented)
+	if r.Method != http.MethodPost {
+		return // it is not the API server, and no write waits for the answer
+	}
+	// Any client can name any path, and send many requests: the path is no label.
+	s.Metrics.Webhook(schema.GroupKind{}, "unknown", metrics.WebhookFailed, 0)
+	s.logged.Do(func() {
+		s.Log.Error(errUnknown, "A webhook has no answer", "path", text.Clip(r.URL.Path, maxSaid))
+	})
 }
 
 // admit runs the command of the hook.

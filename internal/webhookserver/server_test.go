@@ -9,8 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -60,7 +63,7 @@ func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 		"failed":    {"group": "g.example.com", "kind": "Jar", "webhook": "convert", "result": "failed"},
 		"unknown":   {"group": "", "kind": "", "webhook": "convert", "result": "failed"},
 	} {
-		if !hasSeries(t, reg, labels) {
+		if requests(t, reg, labels) == 0 {
 			t.Errorf("%s is not counted as %v", want, labels)
 		}
 	}
@@ -86,6 +89,33 @@ func TestAnswer_SaysThatAConfigurationIsOld(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "rolewright generate webhooks") {
 		t.Errorf("the API server reads: %v", err)
 	}
+}
+
+// The API server refuses the writes for which an old configuration asks: its requests are counted, and logged once a minute.
+// Any client can send such requests, so the path is no label.
+func TestAnswer_CountsRequestsForUnknownWebhooks(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	var logged []string
+	s := New(Options{
+		Watches: func() []watches.Watch { return nil }, Metrics: must.Get(metrics.New(reg))(t),
+		Log: funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{}),
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ask := func(method, path string) {
+			s.answer(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
+		}
+		ask(http.MethodGet, "/") // a scanner
+		ask(http.MethodPost, "/validate/g.example.com/v1/jar/0")
+		ask(http.MethodPost, "/validate/g.example.com/v1/jar/1")
+		time.Sleep(time.Minute)
+		ask(http.MethodPost, "/validate/g.example.com/v1/jar/2")
+	})
+	if len(logged) != 2 || !strings.Contains(logged[0], "/jar/0") || !strings.Contains(logged[1], "/jar/2") {
+		t.Errorf("logged: %q", logged)
+	}
+	must.Be(t, "counted", uint64(3), requests(t, reg, prometheus.Labels{"group": "", "kind": "", "webhook": "unknown", "result": "failed"}))
+	must.Be(t, "series", 1, must.Get(testutil.GatherAndCount(reg, "rolewright_webhook_duration_seconds"))(t))
 }
 
 // slow is a client that begins to send or to read, and does not finish before the end of the test.
@@ -160,7 +190,8 @@ func TestAnswer_BoundsTheMemoryOfRequests(t *testing.T) {
 	must.Be(t, "bytes in memory", int64(maxQuestions), s.questions.Load())
 }
 
-func hasSeries(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels) bool {
+// requests returns how many requests were counted with the labels.
+func requests(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels) uint64 {
 	t.Helper()
 	for _, family := range must.Get(reg.Gather())(t) {
 		for _, m := range family.GetMetric() {
@@ -169,9 +200,9 @@ func hasSeries(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels)
 				match = match && labels[l.GetName()] == l.GetValue()
 			}
 			if match {
-				return true
+				return m.GetHistogram().GetSampleCount()
 			}
 		}
 	}
-	return false
+	return 0
 }
