@@ -305,8 +305,8 @@ TURBO_LINES = re.compile(rb"""^\ *(?:
 
 def looks_elsewhere(archive: bytes) -> bool:
     """Tell whether a module may look for libraries in other directories. In a forked
-    process, it would get those that are already imported. The files of Ansible and
-    kubernetes.core are not searched.
+    process, it would get those that are already imported. Archives that the server has
+    prepared are searched only in the turbo mode.
     """
     if serverstate.key(archive) in prepared.USUAL and "ENABLE_TURBO_MODE" not in os.environ:
         return False
