@@ -307,11 +307,12 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		}
 		return ".Values.metrics.enabled", nil
 	case "ServiceMonitor":
+		o.part("spec")["jobLabel"] = instance
 		c.more(o.part("metadata", "labels"), "metrics.serviceMonitor.labels")
 		return "and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled", nil
 	case "PrometheusRule":
 		c.more(o.part("metadata", "labels"), "metrics.prometheusRule.labels")
-		return "and .Values.metrics.enabled .Values.metrics.prometheusRule.enabled", nil
+		return "and .Values.metrics.enabled .Values.metrics.prometheusRule.enabled", c.rules(o)
 	case "NetworkPolicy":
 		switch name {
 		case "limit-egress":
@@ -331,6 +332,28 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		return ".Values.crds.install", nil // they belong to the kinds, not to a release
 	}
 	return "", errors.New("charts do not support this kind; remove it from what kustomize builds")
+}
+
+// rules makes rules select the series of the release, so that another release of the chart does not hide that this one
+// is down.
+func (c *charter) rules(o object) error {
+	release := fmt.Sprintf("job=%q, namespace=%q", c.say("{{ .Release.Name }}"), c.say("{{ .Release.Namespace }}"))
+	groups, _ := o.at("spec", "groups").([]any)
+	for _, g := range groups {
+		group, ok := g.(map[string]any)
+		if !ok {
+			return errors.New("a group of rules is not an object")
+		}
+		rules, _ := group["rules"].([]any)
+		for _, r := range rules {
+			rule, ok := r.(map[string]any)
+			if !ok {
+				return errors.New("a rule is not an object")
+			}
+			rule["expr"] = strings.ReplaceAll(fmt.Sprint(rule["expr"]), fmt.Sprintf("job=%q", c.Operator), release)
+		}
+	}
+	return nil
 }
 
 // egress makes the API server's addresses and further rules configurable by values.

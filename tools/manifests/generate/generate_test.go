@@ -114,7 +114,9 @@ func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
 	output(t, dir, nil, "tools/helm", "lint", "--strict", "dist/chart")
 	rendered := output(t, dir, nil, "tools/helm", "template", "release", "dist/chart", "--kube-version=1.36.0",
 		"--set=metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true,metrics.dashboard.enabled=true,networkPolicy.enabled=true")
-	for _, want := range []string{`job="web-operator"`, "name: release-controller-manager-rules", "kind: ServiceMonitor", "sites.web.example.com"} {
+	for _, want := range []string{
+		`absent(up{job="release", namespace="default"} == 1)`, "jobLabel: app.kubernetes.io/instance", "name: release-controller-manager-rules", "sites.web.example.com",
+	} {
 		if !bytes.Contains(rendered, []byte(want)) {
 			t.Errorf("the chart has no %s", want)
 		}
