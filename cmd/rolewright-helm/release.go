@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -142,6 +143,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	options, stop := h.bounded(ctx)
 	defer stop()
 	upgrade.WaitOptions = options
+	is.Info.Status = common.StatusDeployed // else Helm would start from the last revision, which may be a forged one, and could remove this record
 	made, err := upgrade.RunWithContext(ctx, h.name(), chart, h.values)
 	if err != nil {
 		err = cause(err)

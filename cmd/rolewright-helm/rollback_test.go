@@ -127,6 +127,35 @@ func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// The record of the deployed revision may say that another one has replaced it, while there is none that has. An upgrade
+// starts from it nevertheless: a failed revision above it, which others may have forged, does not say what to delete.
+func TestUpgrade_FromTheRevisionThatCounts(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	rel, err := h.last()
+	c.try(err)
+	rel.Info.Status = common.StatusSuperseded
+	c.try(h.config.Releases.Update(rel))
+	c.objects[roles+"theirs"] = &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "theirs"},
+	}}
+	c.after(chartOfTwo+roleNamed+"theirs}\n", "n", common.StatusFailed)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
+	h, file := c.handler("reconcile")
+	h.in.settings.MaxHistory = 2
+	_, err = h.act(t.Context())
+	text, readErr := os.ReadFile(file)
+	c.try(readErr)
+	if err != nil || !strings.Contains(string(text), "ReleaseUpgraded") || c.get(roles+"theirs") == nil || c.get(record) == nil {
+		t.Fatalf("%v, %v\n%s", err, slices.Sorted(maps.Keys(c.objects)), text)
+	}
+	if status := c.get(record).GetLabels()["status"]; status != string(common.StatusSuperseded) {
+		t.Errorf("revision 1 is %s", status)
+	}
+}
+
 const roleNamed = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: "
 
 // refusing makes the cluster refuse patches of the ConfigMap while *is is true.
