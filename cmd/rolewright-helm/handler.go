@@ -113,7 +113,10 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
-	is := deployedOf(history)
+	is, err := h.deployed(history)
+	if err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", err)
+	}
 	failure, reason := releaseFailed, "InstallError"
 	if is != nil {
 		failure, reason = irreconcilable, "ReconcileError"

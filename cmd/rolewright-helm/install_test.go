@@ -116,6 +116,46 @@ func TestReconcile_UpgradeCutShort(t *testing.T) {
 	}
 }
 
+// A write of a record that the API server does not answer is repeated: otherwise the next run would do again what is done.
+func TestInstall_RecordUnanswered(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	unanswered := 0
+	c.refuse = func(r *http.Request) int {
+		if r.Method == http.MethodPut && r.URL.Path == record {
+			if unanswered++; unanswered == 1 {
+				return http.StatusServiceUnavailable
+			}
+		}
+		return 0
+	}
+	_, text, err := c.run("reconcile")
+	if status := c.get(record).GetLabels()["status"]; err != nil || unanswered != 2 || status != string(common.StatusDeployed) {
+		t.Errorf("%v, %d writes, %s\n%s", err, unanswered, status, text)
+	}
+}
+
+// An installation has its seal only if it has succeeded, so it is not made again because its record still says pending.
+func TestReconcile_InstalledWithAnOldRecord(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
+	_, _, err := c.run("reconcile")
+	c.try(err)
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	rel, err := h.last()
+	c.try(err)
+	rel.Info.Status = common.StatusPendingInstall
+	c.try(h.config.Releases.Update(rel))
+	for _, action := range []string{"check", "reconcile"} {
+		r, text, err := c.run(action)
+		deployed := c.get(record).GetLabels()["status"] == string(common.StatusDeployed)
+		if err != nil || r.changed || strings.Contains(text, "ReleaseInstalled") || deployed != (action == "reconcile") {
+			t.Errorf("%s: %v, %+v, deployed %t\n%s", action, err, r, deployed, text)
+		}
+	}
+}
+
 // The CRDs of a chart belong to no object.
 func TestUnowned(t *testing.T) {
 	is := &unstructured.Unstructured{Object: map[string]any{}}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"helm.sh/helm/v4/pkg/release"
 	"helm.sh/helm/v4/pkg/release/common"
@@ -18,7 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/retry"
 )
 
 // records is the storage of a run. Helm's actions see only what the run read, and checked, at its
@@ -61,12 +65,24 @@ func (r *records) Create(key string, rel release.Releaser) error {
 	return r.inMemory.Create(key, rel)
 }
 
-// Update implements [driver.Driver].
+// Update implements [driver.Driver]. It repeats a write that fails for a moment, for up to 8 seconds: the next run would do
+// again, or roll back, what the record does not say.
 func (r *records) Update(key string, rel release.Releaser) error {
-	if err := r.secrets.Update(key, r.wholly(rel)); err != nil {
+	often := wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2}
+	if err := retry.OnError(often, passing, func() error { return r.secrets.Update(key, r.wholly(rel)) }); err != nil {
 		return fitting(err)
 	}
 	return r.inMemory.Update(key, rel)
+}
+
+// passing tells whether a write may succeed the next time, because the API server has not answered, or cannot now.
+func passing(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
 // fitting says what to do about a release that does not fit into its Secret: Helm does not split it.
@@ -246,4 +262,28 @@ func deployedOf(history []*v1.Release) *v1.Release {
 		}
 	}
 	return nil
+}
+
+// deployed returns the revision that is deployed; nil if there is none. An installation that is sealed has succeeded, even if
+// its record still says pending because the API server did not answer the last write.
+func (h *handler) deployed(history []*v1.Release) (*v1.Release, error) {
+	is := deployedOf(history)
+	if is != nil || len(history) == 0 {
+		return is, nil
+	}
+	last := history[len(history)-1]
+	if last.Info.Status != common.StatusPendingInstall {
+		return nil, nil
+	}
+	if sealed, err := h.sealed(last); !sealed {
+		return nil, err
+	}
+	last.Info.Status = common.StatusDeployed
+	if h.check() {
+		return last, nil
+	}
+	if err := h.config.Releases.Update(last); err != nil {
+		return nil, fmt.Errorf("write the record of revision %d, which is deployed: %w", last.Version, cause(err))
+	}
+	return last, nil
 }
