@@ -39,8 +39,11 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	}
 	h.reports.progress("Uninstall the release %s", h.name())
 	wait, _ := h.in.annotated("uninstall-wait", false)
-	if !wait || last.Info.Status != common.StatusUninstalled {
-		err = h.remove(ctx, wait)
+	if last.Info.Status != common.StatusUninstalled {
+		if err = h.remove(ctx, true); err != nil && last.Info.Status == common.StatusUninstalled {
+			last.Info.Status = common.StatusUninstalling // a post-delete hook has failed, and the next run repeats it
+			err = errors.Join(err, h.config.Releases.Update(last))
+		}
 	}
 	if err == nil && wait {
 		var left []string
@@ -49,9 +52,9 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 			soon := min(max(time.Since(last.Info.Deleted)/4, 5*time.Second), time.Minute)
 			return result{changed: true, waiting: "Waiting until all resources are deleted: " + named(left), requeue: soon}, nil
 		}
-		if err == nil {
-			err = h.remove(ctx, false) // only the records are left
-		}
+	}
+	if err == nil {
+		err = h.remove(ctx, false) // only the records are left
 	}
 	if err != nil {
 		return result{}, err
@@ -143,7 +146,8 @@ func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*releas
 	return wanted.hooks
 }
 
-// remove makes Helm uninstall the release. With keep, the records stay, so that a later run can see what is left.
+// remove makes Helm uninstall the release. With keep, the records stay, so that a later run can see what is left: Helm removes
+// them even if a post-delete hook has failed.
 func (h *handler) remove(ctx context.Context, keep bool) error {
 	uninstall, stop := h.uninstaller(ctx)
 	defer stop()

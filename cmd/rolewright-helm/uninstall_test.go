@@ -423,3 +423,30 @@ func TestUninstall_UpgradeCutShort(t *testing.T) {
 		}
 	}
 }
+
+// A post-delete hook that fails is run again: until it has succeeded, the record stays.
+func TestUninstall_PostDeleteHookFails(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+hook("after", "post-delete"))
+	if _, text, err := c.run("reconcile"); err != nil { // the record gets the hook
+		t.Fatalf("%v\n%s", err, text)
+	}
+	tries := 0
+	c.refuse = func(r *http.Request) int {
+		if r.Method == http.MethodPatch && r.URL.Path == configMaps+"after" {
+			tries++
+			return http.StatusForbidden
+		}
+		return 0
+	}
+	for i, wait := range []string{"false", "false", "true", "true"} {
+		c.change(itself, func(is *unstructured.Unstructured) {
+			is.SetAnnotations(map[string]string{annotationPrefix + "uninstall-wait": wait})
+		})
+		c.fails("Hook post-delete kettle/templates/a.yaml failed")
+		if tries != i+1 || c.get(roles+"it") != nil {
+			t.Fatalf("run %d: the hook was tried %d times; the ClusterRole is %v", i, tries, c.get(roles+"it"))
+		}
+	}
+}
