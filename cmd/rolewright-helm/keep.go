@@ -252,7 +252,12 @@ func (h *handler) succeed(ctx context.Context, is *release.Release, reason strin
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
 	}
 	for _, info := range list {
-		if err := info.Get(); err != nil {
+		// Helm's patch of a custom resource does not look at the live one, which an interrupted run may have changed.
+		err := h.helmMarks(info)
+		if err == nil {
+			_, err = h.correct(info)
+		}
+		if err != nil {
 			return result{}, h.fail(irreconcilable, "ReconcileError", fmt.Errorf("%s: %w", describe(info), cause(err)))
 		}
 	}

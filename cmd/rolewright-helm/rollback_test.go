@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"os"
@@ -210,6 +211,28 @@ func TestReconcile_FixForward(t *testing.T) {
 	}
 	if is := c.get(roles + "db"); is == nil || is.Object["data"] != "what it has" {
 		t.Errorf("it was made again: %v", is)
+	}
+}
+
+// What an interrupted upgrade has written into a custom resource does not stay after the next upgrade, whatever that one
+// changes.
+func TestReconcile_CustomResourceOfUpgradeCutShort(t *testing.T) {
+	c := newCluster(t)
+	cup := func(spec string) string {
+		return chartOfTwo + "---\napiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\nspec: " + spec + "\n"
+	}
+	c.release(cup("{size: 1, colour: red}"))
+	c.after(cup("{size: 5, colour: red}"), "n", common.StatusFailed)
+	const at = "/apis/cups.example.com/v1/namespaces/ns/cups/it"
+	c.change(at, func(is *unstructured.Unstructured) {
+		is.Object["spec"] = map[string]any{"size": int64(5), "colour": "red"}
+		is.SetOwnerReferences(append(is.GetOwnerReferences(), metav1.OwnerReference{APIVersion: "v1", Kind: "Cupboard", Name: "theirs", UID: "2"}))
+	})
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), cup("{size: 1, colour: blue}"))
+	_, text, err := c.run("reconcile")
+	is := c.get(at)
+	if got, _ := json.Marshal(is.Object["spec"]); err != nil || string(got) != `{"colour":"blue","size":1}` || len(is.GetOwnerReferences()) != 2 || strings.Contains(text, "DriftCorrected") {
+		t.Errorf("%v, %s, owners %v\n%s", err, got, is.GetOwnerReferences(), text)
 	}
 }
 
