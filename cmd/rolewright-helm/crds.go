@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"time"
 
@@ -18,7 +19,7 @@ const (
 
 // crds creates the definitions in crds/ of the chart: before the first installation, those that
 // are missing; with crds: apply, all of them in the chart's version, in each run.
-func (h *handler) crds(first bool) error {
+func (h *handler) crds(ctx context.Context, first bool) error {
 	apply := h.in.settings.CRDs == crdsApply
 	if h.check() || h.in.settings.CRDs == crdsSkip || !first && !apply {
 		return nil
@@ -49,7 +50,9 @@ func (h *handler) crds(first bool) error {
 		return nil
 	}
 	h.reports.progress("Wait for %d custom resource definitions", len(made))
-	waiter, err := h.kube.GetWaiter(kube.StatusWatcherStrategy)
+	options, stop := h.bounded(ctx)
+	defer stop()
+	waiter, err := h.kube.GetWaiterWithOptions(kube.StatusWatcherStrategy, options...)
 	if err != nil {
 		return err
 	}

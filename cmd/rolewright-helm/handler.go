@@ -124,7 +124,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err := h.prepare(history); err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
-	if err := h.crds(is == nil); err != nil {
+	if err := h.crds(ctx, is == nil); err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
 	wanted, err := h.wanted(ctx, is)

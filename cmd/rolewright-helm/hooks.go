@@ -106,7 +106,7 @@ func tail(s string, most int) string {
 }
 
 // test runs the tests of a revision that have not succeeded yet, if the watch asks for that.
-func (h *handler) test(is *release.Release) error {
+func (h *handler) test(ctx context.Context, is *release.Release) error {
 	if !h.in.settings.Test || h.check() {
 		return nil
 	}
@@ -127,6 +127,9 @@ func (h *handler) test(is *release.Release) error {
 	h.reports.progress("Test the release %s", h.name())
 	testing := action.NewReleaseTesting(h.config)
 	testing.Namespace, testing.Timeout = h.in.Object.GetNamespace(), h.left()
+	options, stop := h.bounded(ctx)
+	defer stop()
+	testing.WaitOptions = options
 	_, shutdown, err := testing.Run(h.name())
 	if undo := shutdown(); err == nil {
 		err = undo

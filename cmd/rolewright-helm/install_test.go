@@ -290,7 +290,7 @@ func TestCRDs_OneThere(t *testing.T) {
 		h, _ := c.handler("reconcile")
 		c.try(h.connect())
 		c.try(h.prepare(nil))
-		if err := h.crds(true); err == nil || !strings.Contains(err.Error(), "crds/all.yaml of the chart") {
+		if err := h.crds(t.Context(), true); err == nil || !strings.Contains(err.Error(), "crds/all.yaml of the chart") {
 			t.Errorf("%v: %v", names, err)
 		}
 	}

@@ -278,7 +278,10 @@ func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *releas
 		res.requeue = min(max(time.Since(is.Info.LastDeployed)/4, 5*time.Second), time.Minute)
 		return res, nil
 	}
-	if err := h.test(is); err != nil {
+	if err := h.test(ctx, is); err != nil {
+		if ctx.Err() != nil {
+			return res, err // it was stopped, and has not failed
+		}
 		return res, h.fail(releaseFailed, "ChartTestError", err)
 	}
 	return res, nil

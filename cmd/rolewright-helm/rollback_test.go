@@ -43,6 +43,32 @@ func TestUpgrade_SlowHook(t *testing.T) {
 	}
 }
 
+// A run that is stopped does not wait for a test of the chart, or for its definitions. The test counts as not run.
+func TestReconcile_StoppedWhileItWaits(t *testing.T) {
+	const definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: probe}\n"
+	for made, file := range map[string]string{path.Clean(configMaps): "templates/a.yaml", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": "crds/a.yaml"} {
+		c := newCluster(t)
+		c.served["apiextensions.k8s.io/v1"] = []metav1.APIResource{{Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"}}
+		c.write(filepath.Join(c.chart, file), map[string]string{"templates/a.yaml": roleNamed + "it}\n" + hook("probe", "test"), "crds/a.yaml": definition}[file])
+		ctx, stop := context.WithCancel(t.Context())
+		c.refuse = func(r *http.Request) int {
+			if r.Method == http.MethodPost && r.URL.Path == made {
+				stop()
+			}
+			return 0
+		}
+		h, events := c.handler("reconcile")
+		h.in.settings.Test, h.timeout = true, 5*time.Second
+		_, err := h.act(ctx)
+		text, readErr := os.ReadFile(events)
+		c.try(readErr)
+		if err == nil || !strings.Contains(err.Error(), "context canceled") || strings.Contains(string(text), "ChartTestError") {
+			t.Errorf("%s: %v\n%s", file, err, text)
+		}
+		stop()
+	}
+}
+
 // A hook does not replace an object that others have made under its name, and does not fail because of an object that an
 // earlier run has left.
 func TestUpgrade_HookOfOthers(t *testing.T) {
