@@ -34,7 +34,15 @@ func (d *diffs) add(name string, before, after map[string]any) {
 	}
 }
 
-func (d *diffs) String() string { return clip(d.text.String(), maxDiff) }
+// String leaves out control characters, which only names in a forged record have: in a report, each takes six bytes.
+func (d *diffs) String() string {
+	return clip(strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' {
+			return '?'
+		}
+		return r
+	}, d.text.String()), maxDiff)
+}
 
 // lines returns the lines of an object as YAML; none if it is nil.
 func lines(obj map[string]any) []string {

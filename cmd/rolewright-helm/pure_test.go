@@ -227,6 +227,30 @@ func TestDiffs(t *testing.T) {
 	}
 }
 
+// A line of a report is not longer than the operator reads, whatever the names and the changes of objects have in them.
+func TestReports_LongestLine(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"<", "&", "\x01", `"`, "\u2028"} {
+		file := filepath.Join(t.TempDir(), "events")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := openReports(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long := strings.Repeat(text, 2*maxDiff)
+		var d diffs
+		d.add(long, nil, map[string]any{"a": long})
+		r.change(d.String(), "Upgrade: %s", long)
+		r.close()
+		line, err := os.ReadFile(file)
+		if err != nil || r.err != nil || len(line) > 64<<10 || !json.Valid(line) || len(line) < maxDiff {
+			t.Errorf("%q: %d bytes, %v, %v", text, len(line), err, r.err)
+		}
+	}
+}
+
 // The ends of the logs of a hook's Pods are reported, within limits.
 func TestLogsOf(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -35,9 +36,12 @@ func (r *reports) close() { _ = r.file.Close() }
 
 func (r *reports) line(kind string, fields map[string]any) {
 	fields["type"] = kind
-	text, err := json.Marshal(fields)
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // a diff that is full of < would be six times as long
+	err := encoder.Encode(fields)
 	if err == nil {
-		_, err = r.file.Write(append(text, '\n'))
+		_, err = r.file.Write(text.Bytes())
 	}
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("report: %w", err)
@@ -50,7 +54,7 @@ func (r *reports) progress(format string, args ...any) {
 
 // change reports a step that changes objects, with the changes.
 func (r *reports) change(changes, format string, args ...any) {
-	r.line("progress", map[string]any{"step": fmt.Sprintf(format, args...), "diff": changes})
+	r.line("progress", map[string]any{"step": clip(fmt.Sprintf(format, args...), maxMessage), "diff": changes})
 }
 
 func (r *reports) event(kind, reason, message string) {
