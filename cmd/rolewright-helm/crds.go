@@ -33,7 +33,7 @@ func (h *handler) crds(ctx context.Context, first bool) error {
 		for _, info := range list { // one by one: of several that fail, Helm returns the first error
 			one := kube.ResourceList{info}
 			if apply {
-				_, err = h.kube.Update(one, one, kube.ClientUpdateOptionServerSideApply(true, true))
+				_, err = h.kube.Client.Update(one, one, kube.ClientUpdateOptionServerSideApply(true, true))
 			} else {
 				_, err = h.kube.Create(one, kube.ClientCreateOptionServerSideApply(false, false))
 			}

@@ -117,15 +117,11 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 	if h.config.Capabilities != nil {
 		return h.config.Capabilities, nil
 	}
-	client, err := h.config.RESTClientGetter.ToDiscoveryClient()
-	if err != nil {
-		return nil, err
-	}
-	version, err := client.ServerVersion()
+	version, err := h.discovery.ServerVersion()
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", cause(err))
 	}
-	served, err := action.GetVersionSet(client)
+	served, err := action.GetVersionSet(h.discovery)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}

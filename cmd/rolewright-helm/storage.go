@@ -49,17 +49,10 @@ func (r *records) whole(is *v1.Release) *v1.Release {
 	return &whole
 }
 
-// wholly does the same for a release that Helm stores.
-func (r *records) wholly(rel release.Releaser) release.Releaser {
-	if is, ok := rel.(*v1.Release); ok {
-		return r.whole(is)
-	}
-	return rel
-}
-
 // Create implements [driver.Driver].
 func (r *records) Create(key string, rel release.Releaser) error {
-	if err := r.secrets.Create(key, r.wholly(rel)); err != nil {
+	is, _ := rel.(*v1.Release) // Helm stores nothing else
+	if err := r.secrets.Create(key, r.whole(is)); err != nil {
 		return fitting(err)
 	}
 	return r.inMemory.Create(key, rel)
@@ -69,7 +62,8 @@ func (r *records) Create(key string, rel release.Releaser) error {
 // again, or roll back, what the record does not say.
 func (r *records) Update(key string, rel release.Releaser) error {
 	often := wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2}
-	if err := retry.OnError(often, passing, func() error { return r.secrets.Update(key, r.wholly(rel)) }); err != nil {
+	is, _ := rel.(*v1.Release) // Helm stores nothing else
+	if err := retry.OnError(often, passing, func() error { return r.secrets.Update(key, r.whole(is)) }); err != nil {
 		return fitting(err)
 	}
 	return r.inMemory.Update(key, rel)
