@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -73,9 +75,12 @@ const (
 	// maxCalls is how many commands run at a time; others wait as long as the API server does.
 	maxCalls = 4
 	// maxConversions is how many reviews are answered at a time, and maxReview how many bytes one
-	// may have: the API server converts a whole page of a list at once.
-	maxConversions = 4
-	maxReview      = 64 << 20
+	// may have. The API server asks about each object of a list by itself, as it reads them.
+	maxConversions = 1
+	maxReview      = 16 << 20
+	// maxObject is how many bytes an object to convert may have, as many as the API server reads in a
+	// request. A decoded object takes up to 50 times the memory of its text.
+	maxObject = 3 << 20
 	// maxBodies is how many bytes of reviews are in memory at a time, including those that have
 	// not arrived completely.
 	maxBodies = 4 * maxReview
@@ -249,27 +254,53 @@ func (s *Server) reviewed(ctx context.Context, body []byte) (answer []byte, code
 		return []byte("busy"), http.StatusServiceUnavailable
 	}
 	defer func() { <-s.conversions }()
-	var review apiextensionsv1.ConversionReview
-	if err := json.Unmarshal(body, &review); err != nil || review.Request == nil {
+	var asked review
+	if err := utiljson.Unmarshal(body, &asked); err != nil || asked.Request == nil {
 		return []byte("no ConversionReview with a request"), http.StatusBadRequest
 	}
-	review.Response = s.review(ctx, review.Request)
-	review.Request = nil
-	answer, err := json.Marshal(review)
+	answer, err := encode(apiextensionsv1.ConversionReview{TypeMeta: asked.TypeMeta, Response: s.review(ctx, asked.Request)})
 	if err != nil {
 		return []byte("encode the answer: " + err.Error()), http.StatusInternalServerError
 	}
 	return answer, http.StatusOK
 }
 
+// review is a ConversionReview. Its objects are decoded one by one: a list of small ones takes many
+// times the memory of its text.
+type review struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Request *request `json:"request"`
+}
+
+type request struct {
+	UID               types.UID       `json:"uid"`
+	DesiredAPIVersion string          `json:"desiredAPIVersion"`
+	Objects           json.RawMessage `json:"objects"`
+}
+
+// encode encodes without escapes for HTML, which have six times the length.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(value)
+	return b.Bytes(), err
+}
+
 // review converts the objects of a request, all or none. They are of one kind.
-func (s *Server) review(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+func (s *Server) review(ctx context.Context, asked *request) *apiextensionsv1.ConversionResponse {
 	start, result, kind := time.Now(), metrics.WebhookConverted, schema.GroupKind{}
 	defer func() { s.Metrics.Webhook(kind, "convert", result, time.Since(start)) }()
-	response := &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-	for _, raw := range request.Objects {
-		o, w, err := s.converted(ctx, raw.Raw, request.DesiredAPIVersion)
-		kind = w.GVK.GroupKind()
+	response := &apiextensionsv1.ConversionResponse{UID: asked.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	objects := json.NewDecoder(bytes.NewReader(asked.Objects))
+	_, _ = objects.Token() // the bracket of the list
+	for objects.More() {
+		var raw json.RawMessage
+		err := objects.Decode(&raw)
+		if err == nil {
+			kind, raw, err = s.converted(ctx, raw, asked.DesiredAPIVersion)
+		}
 		if err != nil {
 			err = errors.New(text.Clip(err.Error(), maxSaid)) // a client can send names of any length
 			s.Log.Error(err, "An object could not be converted")
@@ -277,28 +308,42 @@ func (s *Server) review(ctx context.Context, request *apiextensionsv1.Conversion
 			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
 			break
 		}
-		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Object: o})
+		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Raw: raw})
 	}
 	return response
 }
 
-// converted returns an object in another version, and the watch that has the conversion.
-func (s *Server) converted(ctx context.Context, raw []byte, desired string) (*unstructured.Unstructured, watches.Watch, error) {
-	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(raw); err != nil {
-		return nil, watches.Watch{}, fmt.Errorf("read an object: %w", err)
+// converted returns an object in another version, and its kind if a watch has a conversion of it. The object is
+// decoded as a whole only then.
+func (s *Server) converted(ctx context.Context, raw []byte, desired string) (schema.GroupKind, []byte, error) {
+	if len(raw) > maxObject {
+		return schema.GroupKind{}, nil, fmt.Errorf("an object has %d bytes: at most %d can be converted", len(raw), maxObject)
 	}
-	gk := o.GroupVersionKind().GroupKind()
+	var is metav1.TypeMeta
+	if err := utiljson.Unmarshal(raw, &is); err != nil {
+		return schema.GroupKind{}, nil, fmt.Errorf("read an object: %w", err)
+	}
+	gk := is.GroupVersionKind().GroupKind()
 	group, version, _ := strings.Cut(desired, "/")
 	for _, w := range s.Watches() {
-		if w.GVK.GroupKind() == gk && len(w.Webhooks.Conversion) > 0 {
-			if group != gk.Group || version == "" {
-				return nil, w, fmt.Errorf("%s cannot become %s", gk, desired)
-			}
-			return o, w, hooks.Convert(o, version, w, func(version, path string, value any) (bool, error) {
-				return s.Schemas.fit(ctx, gk.WithVersion(version), path, value)
-			})
+		if w.GVK.GroupKind() != gk || len(w.Webhooks.Conversion) == 0 {
+			continue
 		}
+		if group != gk.Group || version == "" {
+			return gk, nil, fmt.Errorf("%s cannot become %s", gk, desired)
+		}
+		o := &unstructured.Unstructured{}
+		if err := o.UnmarshalJSON(raw); err != nil {
+			return gk, nil, fmt.Errorf("read an object: %w", err)
+		}
+		err := hooks.Convert(o, version, w, func(version, path string, value any) (bool, error) {
+			return s.Schemas.fit(ctx, gk.WithVersion(version), path, value)
+		})
+		if err != nil {
+			return gk, nil, err
+		}
+		became, err := encode(o.Object)
+		return gk, became, err
 	}
-	return nil, watches.Watch{}, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
+	return schema.GroupKind{}, nil, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -47,9 +45,9 @@ func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 		{"Unheard", "g.example.com/v1", "no watch has a conversion of Unheard.g.example.com"},
 		{strings.Repeat("x", 2*maxSaid), "g.example.com/v1", "no watch has a conversion of x"},
 	} {
-		response := s.review(t.Context(), &apiextensionsv1.ConversionRequest{DesiredAPIVersion: tt.to, Objects: []runtime.RawExtension{
-			{Raw: []byte(`{"apiVersion":"g.example.com/v1alpha1","kind":"` + tt.kind + `","metadata":{"name":"a"},"spec":{"a":1}}`)},
-		}})
+		response := s.review(t.Context(), &request{DesiredAPIVersion: tt.to, Objects: []byte(
+			`[{"apiVersion":"g.example.com/v1alpha1","kind":"` + tt.kind + `","metadata":{"name":"a"},"spec":{"a":1}}]`,
+		)})
 		got := response.Result.Message
 		if got == "" {
 			got = string(must.Get(json.Marshal(response.ConvertedObjects))(t))
@@ -74,6 +72,26 @@ func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
 		if got := verb(hooks.Hook{Mutates: mutates}); got != want {
 			t.Errorf("a hook that mutates (%t) is counted as %s", mutates, got)
 		}
+	}
+}
+
+// A decoded object takes many times the memory of its text. Objects that no API server sends are refused before that.
+func TestReview_RefusesObjectsThatWouldTakeAllMemory(t *testing.T) {
+	t.Parallel()
+	s := New(Options{
+		Watches: func() []watches.Watch {
+			return []watches.Watch{{
+				GVK:      schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"},
+				Webhooks: watches.Webhooks{Conversion: []watches.Conversion{{From: "v1alpha1", Moves: []watches.Move{{From: "spec.a", To: "spec.b"}}}}},
+			}}
+		},
+		Metrics: must.Get(metrics.New(prometheus.NewRegistry()))(t), Log: logr.Discard(),
+	})
+	response := s.review(t.Context(), &request{DesiredAPIVersion: "g.example.com/v1", Objects: []byte(
+		`[{"apiVersion":"g.example.com/v1alpha1","kind":"Jar","metadata":{"name":"a"},"spec":[` + strings.Repeat("{},", maxObject/3) + `{}]}]`,
+	)})
+	if !strings.Contains(response.Result.Message, "can be converted") || response.ConvertedObjects != nil {
+		t.Errorf("%s: %s", response.Result.Status, response.Result.Message)
 	}
 }
 
