@@ -101,15 +101,20 @@ func (c *Certificates) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.renew(ctx, secret); err != nil {
-		return err
+	written := secret.DeepCopy()
+	old := c.renew(ctx, secret)
+	if old != nil {
+		if c.current.Load() != nil {
+			return old
+		}
+		secret = written // a replica that starts serves the certificate as it is
 	}
-	// Even if the configuration of one kind cannot be written, requests for the others are answered.
-	untrusted := c.inject(ctx, secret.Data[authoritiesKey])
 	pair, err := c.pair(secret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err != nil {
-		return fmt.Errorf("use the certificate of the Secret: %w", err)
+		return cmp.Or(old, fmt.Errorf("use the certificate of the Secret: %w", err))
 	}
+	// Even if the configuration of one kind cannot be written, requests for the others are answered.
+	untrusted := errors.Join(old, c.inject(ctx, secret.Data[authoritiesKey]))
 	if c.current.Swap(pair) == nil && c.served != nil {
 		close(c.served)
 	}

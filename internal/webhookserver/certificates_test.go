@@ -22,6 +22,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -144,6 +146,30 @@ func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
 	little := serial(served(65*time.Minute, 1))
 	if got := serial(served(0, 2)); got == little {
 		t.Errorf("the certificate %s, of which a thirteenth is left, is still served", little)
+	}
+}
+
+// A replica that has started again serves the certificate of the Secret while the next one cannot be written.
+func TestCertificates_AreServedWhileTheyCannotBeRenewed(t *testing.T) {
+	t.Parallel()
+	c := fake.NewClientBuilder().Build()
+	reach := hooks.Reach{Namespace: "system", Service: "webhook"}
+	none := func() []watches.Watch { return nil }
+	// Certificates are valid from an hour before their creation: a quarter of the lifetime is left.
+	must.Do(t, (&Certificates{Client: c, Reach: reach, Watches: none, Log: logr.Discard(), Lifetime: 80 * time.Minute}).look(t.Context()))
+	refused := errors.New("refused")
+	broken := interceptor.NewClient(c, interceptor.Funcs{Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+		return refused
+	}})
+	again := &Certificates{Client: broken, Reach: reach, Watches: none, Log: logr.Discard(), served: make(chan struct{})}
+	if err := again.look(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("error = %v, want why the certificate is not renewed", err)
+	}
+	select {
+	case <-again.served:
+		must.Get(again.get(nil))(t)
+	default:
+		t.Error("no certificate is served")
 	}
 }
 
