@@ -83,7 +83,7 @@ func (r *Runner) Adopt(ctx context.Context, has func(types.UID) bool) {
 	})
 }
 
-// again is the time between two attempts to list the runs.
+// again is the time between two attempts to list the runs, or to read the certificate.
 const again = 5 * time.Second
 
 // adopt finds the runs of objects that this operator has, from a list that is not older than at: a replica takes several

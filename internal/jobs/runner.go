@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -113,22 +114,27 @@ func (r *Runner) Start(ctx context.Context) error {
 	if _, err := r.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: r.jobGone}); err != nil {
 		return fmt.Errorf("watch the Jobs of runs: %w", err)
 	}
-	var informers sync.WaitGroup
-	defer informers.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer stop()
 	for _, i := range []cache.SharedIndexInformer{r.pods, r.jobs} {
-		informers.Go(func() { i.RunWithContext(ctx) })
+		background.Go(func() { i.RunWithContext(ctx) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), r.pods.HasSynced, r.jobs.HasSynced) {
 		return nil // ctx has ended
 	}
-	pair, err := r.identity(ctx)
+	secret, err := r.takeOver(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	if r.opts.Has == nil {
-		if err := r.adopt(ctx, func(types.UID) bool { return true }, time.Now()); err != nil {
-			return err
-		}
+	r.certificate = secret.Data[corev1.TLSCertKey]
+	pair, err := tls.X509KeyPair(r.certificate, secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret; the operator creates it again", IdentityName, err)
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", r.opts.Address)
@@ -138,12 +144,27 @@ func (r *Runner) Start(ctx context.Context) error {
 	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress, maxConnections, r.connections), maxConnections)
 	close(r.ready)
 	r.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", r.opts.URL, "namespace", r.opts.Namespace)
-	var sweeper sync.WaitGroup
-	defer sweeper.Wait()
-	sweeping, stop := context.WithCancel(ctx)
-	defer stop()
-	sweeper.Go(func() { r.sweepLater(sweeping) })
+	background.Go(func() { r.sweepLater(ctx) })
 	return r.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, r.hub)
+}
+
+// takeOver returns the Secret with the certificate, and finds the runs of earlier processes. It tries again until ctx ends,
+// but not without permission.
+func (r *Runner) takeOver(ctx context.Context) (secret *corev1.Secret, err error) {
+	err = wait.PollUntilContextCancel(ctx, again, true, func(ctx context.Context) (bool, error) {
+		secret, err = r.identity(ctx)
+		if err == nil && r.opts.Has == nil {
+			err = r.adopt(ctx, func(types.UID) bool { return true }, time.Now())
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			return false, err
+		}
+		if err != nil && ctx.Err() == nil {
+			r.opts.Log.Error(err, "Runs in Pods cannot be served yet; trying again")
+		}
+		return err == nil, nil
+	})
+	return secret, err
 }
 
 func (r *Runner) jobGone(obj any) {
@@ -184,14 +205,14 @@ func (r *Runner) connections(open int, refused bool) {
 // process, because Pods have to trust the next process, too.
 const IdentityName = "rolewright-runs"
 
-// identity returns the certificate of this operator for its Pods. It makes one if there is none.
-func (r *Runner) identity(ctx context.Context) (tls.Certificate, error) {
+// identity returns the Secret with the certificate of this operator for its Pods. It makes one if there is none.
+func (r *Runner) identity(ctx context.Context) (*corev1.Secret, error) {
 	secrets := r.opts.Client.CoreV1().Secrets(r.opts.Namespace)
 	found, err := secrets.Get(ctx, IdentityName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		certificate, key, makeErr := selfsigned.New(remote.ServerName)
 		if makeErr != nil {
-			return tls.Certificate{}, makeErr
+			return nil, makeErr
 		}
 		found, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: IdentityName, Namespace: r.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
@@ -202,14 +223,9 @@ func (r *Runner) identity(ctx context.Context) (tls.Certificate, error) {
 		}
 	}
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", IdentityName, err, grantIt)
+		return nil, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", IdentityName, err, grantIt)
 	}
-	r.certificate = found.Data[corev1.TLSCertKey]
-	pair, err := tls.X509KeyPair(r.certificate, found.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret; the operator creates it again", IdentityName, err)
-	}
-	return pair, nil
+	return found, nil
 }
 
 // grantIt is the advice if the operator lacks a permission for Jobs.
