@@ -78,6 +78,7 @@ func (l *link) postOnce(ctx context.Context, at string, body io.Reader) error {
 	req.Header.Set("Authorization", "Bearer "+l.in.Token)
 	resp, err := l.client.Do(req)
 	if err != nil {
+		l.client.CloseIdleConnections() // ends the dial, which goes on without the request, beside that of the next one
 		return err
 	}
 	defer resp.Body.Close()

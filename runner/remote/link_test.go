@@ -1,11 +1,17 @@
 package remote
 
 import (
+	"context"
 	"crypto/rand"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -39,4 +45,27 @@ func TestLink_SendsALargeFileWithoutReadingItIntoMemory(t *testing.T) {
 		}
 	}
 	l.client.CloseIdleConnections()
+}
+
+// Without an operator, each request times out. Go's transport goes on to dial for later requests, of which each dials, too.
+func TestLink_EndsTheDialOfARequestThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int32
+		l := &link{in: Input{URL: "https://operator"}, client: &http.Client{
+			Timeout: time.Minute,
+			Transport: &http.Transport{DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				dials.Add(1)
+				defer dials.Add(-1)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}},
+		}}
+		if err := l.postOnce(t.Context(), startPath, nothing()); err == nil {
+			t.Error("a request has an answer without an operator")
+		}
+		synctest.Wait()
+		must.Be(t, "dials", int32(0), dials.Load())
+		l.client.CloseIdleConnections()
+	})
 }
