@@ -11,8 +11,9 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// An eviction counts as a deletion of the Pod by the run.
-func TestLook_AtWhatIsEvicted(t *testing.T) {
+// An eviction counts as a deletion of the Pod by the run. A scale that changes nothing is answered with a version that
+// another client made, whose change starts a run.
+func TestLook_AtTheObjectOfASubresource(t *testing.T) {
 	t.Parallel()
 	version := func(is string) string {
 		return `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"ns","uid":"u","resourceVersion":"` + is + `"}}`
@@ -20,14 +21,18 @@ func TestLook_AtWhatIsEvicted(t *testing.T) {
 	const (
 		eviction = `{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"x"}}`
 		dryRun   = `{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"x"},"deleteOptions":{"dryRun":["All"]}}`
+		scale    = `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"x","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{"replicas":2}}`
+		scaled   = `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"x","namespace":"ns","uid":"u","resourceVersion":"2"},"spec":{"replicas":2}}`
 		done     = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}`
 	)
 	for name, tt := range map[string]struct {
 		method, subresource, body, answer string
 		want                              []string
 	}{
-		"an eviction":           {method: http.MethodPost, subresource: "eviction", body: eviction, answer: done, want: []string{"deleted pods"}},
-		"one that is a dry run": {method: http.MethodPost, subresource: "eviction", body: dryRun, answer: done},
+		"an eviction":            {method: http.MethodPost, subresource: "eviction", body: eviction, answer: done, want: []string{"deleted pods"}},
+		"one that is a dry run":  {method: http.MethodPost, subresource: "eviction", body: dryRun, answer: done},
+		"a scale":                {method: http.MethodPut, subresource: "scale", body: scale, answer: scaled, want: []string{"wrote pods"}},
+		"one to the same number": {method: http.MethodPut, subresource: "scale", body: scale, answer: scale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -107,11 +107,12 @@ func (x *exchange) uploads(r *http.Request) bool {
 }
 
 // readStored reads the stored object before a write, unless that was done already: without its version, a write that changes
-// nothing would count as a change, and the answer to an eviction does not say which Pod it has deleted.
+// nothing would count as a change, and the answer to an eviction does not say which Pod it has deleted. Of the other writes
+// of subresources, only a scale costs the request: roles that write statuses would make twice as many.
 func (x *exchange) readStored(ctx context.Context) {
 	changes := x.info.Verb == "update" || x.info.Verb == "patch" || x.evicts()
-	evicts := x.evicts() && x.s.Tracker != nil && !x.dryRun
-	if x.looked || !changes || !evicts && !x.wanted() {
+	part := (x.evicts() || x.info.Subresource == "scale") && x.s.Tracker != nil && !x.dryRun
+	if x.looked || !changes || !part && !x.wanted() {
 		return
 	}
 	x.looked = true
