@@ -69,6 +69,7 @@ type fakeExecutor struct {
 	runs      []runner.Request
 	reaped    []string
 	forgotten []string
+	required  bool // the last call of Recover requires a result
 }
 
 // FindJobRun implements [JobRunner].
@@ -119,7 +120,10 @@ func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Resu
 }
 
 // Recover finds the result of an earlier process's run.
-func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Masker) (runner.Result, error) {
+func (f *fakeExecutor) Recover(_ context.Context, dir, id string, requireResult bool, _ runner.Masker) (runner.Result, error) {
+	f.mu.Lock()
+	f.required = requireResult
+	f.mu.Unlock()
 	if f.recover == nil {
 		return runner.Result{}, runner.ErrNoRecord
 	}

@@ -168,12 +168,14 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 	// It is no longer known which Secrets the run has read.
 	mask := redact.New()
 	mask.Withhold()
-	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, s.masker(mask))
+	s.plan = plan{cause: cause(lost.Cause), check: t.Check}
+	command := r.contentFor(s).Command
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, command != nil && command.RequireResult, s.masker(mask))
 	if err != nil {
 		return err
 	}
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
-	s.plan, s.result, s.ran = plan{cause: cause(lost.Cause), check: t.Check}, result, true
+	s.result, s.ran = result, true
 	s.dependents = resourceNames(r.record(s.object).Dependents)
 	s.warnings = append(s.warnings, withheldBecause+"another operator process started the run, so it is unknown which secrets the run has read")
 	return nil

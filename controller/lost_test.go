@@ -269,6 +269,34 @@ func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	}
 }
 
+// A finalizer run of an earlier process is judged by what its command requires.
+func TestLost_FinalizerRunIsJudgedLikeItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg, c, gvk, ns := installed(t)
+	opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Command: &watches.Command{Path: "/bin/true", Dir: "/", RequireResult: true}}}
+	})}}
+	it := object(gvk, ns, "one", map[string]any{})
+	it.SetFinalizers([]string{"example.com/finalizer"})
+	obj := create(t, c, it)
+	must.Do(t, c.Delete(t.Context(), obj))
+	obj = get(t, c, obj)
+	lost := status.Active{ID: newUID(), Cause: string(causeDeleted), Generation: obj.GetGeneration(), Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, true, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	leave(t, opts.RunnerRoot, obj, lost, "", func(t *runstore.Ticket) { t.Deleting = true }, "")
+
+	exec := &fakeExecutor{recover: func(string, string) (runner.Result, error) { return failed("no result"), nil }}
+	start(t, cfg, exec, opts)
+	eventually(t, "the lost run is settled", func() bool {
+		last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
+		return last.ID == lost.ID && last.Result == status.Failed
+	})
+	exec.mu.Lock()
+	defer exec.mu.Unlock()
+	must.Be(t, "a result is required", true, exec.required)
+}
+
 // leave creates the private data directory that an earlier process has left.
 func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*runstore.Ticket), instead string) {
 	t.Helper()

@@ -26,7 +26,7 @@ type Runner interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 	// Recover returns what Run would have returned, for a run whose operator
 	// process died before its end; [runner.ErrNoRecord] if that is not known.
-	Recover(ctx context.Context, dir, id string, mask runner.Masker) (runner.Result, error)
+	Recover(ctx context.Context, dir, id string, requireResult bool, mask runner.Masker) (runner.Result, error)
 	// Reap ends what is left on this machine of another process's run.
 	Reap(id string) error
 }

@@ -75,7 +75,7 @@ func TestFunction_Verdicts(t *testing.T) {
 			if strings.Contains(name, "panic") && !strings.Contains(result.Tail, "function_test.go:") {
 				t.Errorf("no stack: %q", result.Tail)
 			}
-			later := must.Get(r.Recover(t.Context(), req.Dir, req.ID, nil))(t)
+			later := must.Get(r.Recover(t.Context(), req.Dir, req.ID, false, nil))(t)
 			if is := later.Verdict(); is.Reason != tt.reason || later.Executor() != ExecutorHandler {
 				t.Errorf("recovered: %+v", is)
 			}

@@ -206,7 +206,7 @@ func TestRun_MasksEventsSummaryAndTail(t *testing.T) {
 	if strings.Contains(res.Tail, "canary") || !strings.Contains(res.Tail, "***") {
 		t.Errorf("tail: %s", res.Tail)
 	}
-	again, err := r.Recover(t.Context(), req.Dir, req.ID, stars{})
+	again, err := r.Recover(t.Context(), req.Dir, req.ID, false, stars{})
 	if err != nil || strings.Contains(again.Tail+again.Verdict().Message, "canary") {
 		t.Errorf("recovered: %v, %+v", err, again)
 	}

@@ -60,7 +60,7 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			if rec, err := supervise.ReadExit(filepath.Join(req.Dir, endRecord)); err != nil || time.Since(rec.Finished) > time.Hour {
 				t.Errorf("the end is %+v, %v", rec, err)
 			}
-			if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
+			if _, err := r.Recover(t.Context(), req.Dir, req.ID, false, nil); err != nil {
 				t.Errorf("recover: %v", err)
 			}
 			if err := rundir.Strip(req.Dir, "kubeconfig"); err != nil {

@@ -111,7 +111,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 		t.Errorf("summary = %+v", s)
 	}
 	// A later process cannot know which reports had effect.
-	if _, err := p.r.Recover(t.Context(), p.Dir, p.ID, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := p.r.Recover(t.Context(), p.Dir, p.ID, false, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("recovered: %v", err)
 	}
 	if events := CommandEvents(t.Context(), p.Dir, p.ID, nil, nil); len(events) != s.Events {
@@ -188,7 +188,7 @@ func TestCommand_Verdicts(t *testing.T) {
 			if stats := res.Summary; tt.reason != ProtocolError && (!stats.Complete || (stats.Failures > 0) == v.Success) {
 				t.Errorf("summary = %+v", stats)
 			}
-			again, err := p.r.Recover(t.Context(), p.Dir, p.ID, nil)
+			again, err := p.r.Recover(t.Context(), p.Dir, p.ID, false, nil)
 			if is := again.Verdict(); name != "writes over" && err == nil && (is.Reason != v.Reason || is.Success != v.Success) || err != nil && !slices.Contains([]string{"too many conditions", "truncates", "removes its directory"}, name) {
 				t.Errorf("recovered: %+v, %v", is, err)
 			}
@@ -239,7 +239,7 @@ func TestCommand_Stopped(t *testing.T) {
 	}
 }
 
-// If the watch requires a result, exit code 0 alone is no success.
+// If the watch requires a result, exit code 0 alone is no success, also for a later operator.
 func TestCommand_RequireResult(t *testing.T) {
 	t.Parallel()
 	for script, reason := range map[string]Reason{
@@ -247,8 +247,12 @@ func TestCommand_RequireResult(t *testing.T) {
 	} {
 		p := newCommandRun(t, script)
 		p.Content.Command.RequireResult = true
-		if v := must.Get(p.r.Run(t.Context(), p.Request))(t).Verdict(); v.Reason != reason || script == "" && !strings.Contains(v.Message, "requireResult") {
-			t.Errorf("%q: %+v, want %s", script, v, reason)
+		for _, res := range []Result{
+			must.Get(p.r.Run(t.Context(), p.Request))(t), must.Get(p.r.Recover(t.Context(), p.Dir, p.ID, true, nil))(t),
+		} {
+			if v := res.Verdict(); v.Reason != reason || script == "" && !strings.Contains(v.Message, "requireResult") {
+				t.Errorf("%q: %+v, want %s", script, v, reason)
+			}
 		}
 	}
 }
@@ -279,7 +283,7 @@ func TestCommand_Masked(t *testing.T) {
 			p := newCommandRun(t, script)
 			p.Mask = stars{}
 			for _, res := range []Result{
-				must.Get(p.r.Run(t.Context(), p.Request))(t), must.Get(p.r.Recover(t.Context(), p.Dir, p.ID, stars{}))(t),
+				must.Get(p.r.Run(t.Context(), p.Request))(t), must.Get(p.r.Recover(t.Context(), p.Dir, p.ID, false, stars{}))(t),
 			} {
 				all := string(must.Get(json.Marshal([]any{res.Verdict(), res.Summary, res.Tail, res.Command, p.asked}))(t))
 				if strings.Contains(all, "canary") || !strings.HasPrefix(res.Verdict().Message, "bad password ***") {

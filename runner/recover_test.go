@@ -26,7 +26,7 @@ func TestRecover_IsWhatRunReturned(t *testing.T) {
 			want := must.Get(r.Run(t.Context(), req))(t)
 			ending, end := context.WithCancel(t.Context())
 			end() // the operator may be asked to end meanwhile
-			got := must.Get(r.Recover(ending, req.Dir, req.ID, nil))(t)
+			got := must.Get(r.Recover(ending, req.Dir, req.ID, false, nil))(t)
 			got.Started, got.Finished = want.Started, want.Finished // measured by another process
 			must.Be(t, "result", want, got, cmpopts.IgnoreUnexported(jobevent.Summary{}, Result{}))
 			must.Be(t, "verdict", want.Verdict(), got.Verdict())
@@ -49,22 +49,22 @@ func TestRecover_ARunWithoutAnEndIsNotBelieved(t *testing.T) {
 			t.Error(err)
 		}
 	}))(t)
-	if _, err := r.Recover(t.Context(), killed.Dir, killed.ID, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := r.Recover(t.Context(), killed.Dir, killed.ID, false, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("killed: error = %v, want ErrNoRecord", err)
 	}
 	finished := request(t, "requeue.yml")
 	must.Get(r.Run(t.Context(), finished))(t)
 	record := filepath.Join(finished.Dir, endRecord)
-	if _, err := r.Recover(t.Context(), stopped.Dir, stopped.ID, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := r.Recover(t.Context(), stopped.Dir, stopped.ID, false, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("stopped: error = %v, want ErrNoRecord", err)
 	}
 	const someBytes = 10
 	must.Do(t, os.Truncate(record, someBytes))
-	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, false, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("cut short: error = %v, want ErrNoRecord", err)
 	}
 	must.Do(t, os.Remove(record))
-	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, nil); !errors.Is(err, ErrNoRecord) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, false, nil); !errors.Is(err, ErrNoRecord) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("not recorded: error = %v, want ErrNoRecord and ErrNotExist", err)
 	}
 }

@@ -206,8 +206,9 @@ func notStarted(ctx context.Context, req Request, err error) error {
 // Recover returns what Run would have returned for a run whose operator process
 // ended first. It reads the private data directory and waits for nothing.
 // [ErrNoRecord] means that the end is not known; then the rest of the Result must
-// not be relied on either. mask is as [Request.Mask].
-func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
+// not be relied on either. requireResult is RequireResult of the run's [Command], mask is as
+// [Request.Mask].
+func (r *Runner) Recover(ctx context.Context, dir, id string, requireResult bool, mask Masker) (Result, error) {
 	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
 	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
@@ -215,6 +216,9 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
 	}
 	req.reports = reportedIn(req, exit)
+	if req.reports != nil {
+		req.reports.requireResult = requireResult && !req.reports.function
+	}
 	done := make(chan struct{})
 	close(done)
 	res.Started, res.Finished = exit.Started, exit.Finished

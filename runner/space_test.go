@@ -188,7 +188,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	if err != nil || !strings.Contains(string(command), "ansible-playbook") || strings.Contains(string(command), `"env":`) {
 		t.Errorf("command = %s, %v", command, err)
 	}
-	if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
+	if _, err := r.Recover(t.Context(), req.Dir, req.ID, false, nil); err != nil {
 		t.Errorf("recover: %v", err)
 	}
 	if err := rundir.Strip(filepath.Join(t.TempDir(), uuid.NewString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
