@@ -160,16 +160,20 @@ func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Ru
 	}
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
+	mask := s.mask
+	if mask == nil { // an earlier process began the run
+		mask = r.newMasker(ctx, s)
+	}
 	err := r.hook(ctx, "After", func() error {
 		return hooks.After(ctx, s.object.DeepCopy(), watches.HookEnd{Run: run.ID, Result: string(run.Result), Reason: run.Reason, Message: run.Message})
 	})
 	switch {
 	case err == nil:
 	case run.Result == status.Failed:
-		s.warnings = append(s.warnings, s.mask.Mask(err.Error()))
+		s.warnings = append(s.warnings, mask.Mask(err.Error()))
 		run.Warnings = bounded(s.warnings)
 	default:
-		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(s.mask.Mask(err.Error()))
+		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(mask.Mask(err.Error()))
 		run.RequeueAfter, run.Wait, run.Attempts = 0, nil, s.attempts()+1
 		run.Drifted, run.Drift = false, "" // only a successful check reports drift
 	}

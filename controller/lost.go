@@ -176,6 +176,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 	}
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
 	s.result, s.ran = result, true
+	s.hooked = true // Before has let it start; that process may have died in After
 	s.dependents = resourceNames(r.record(s.object).Dependents)
 	s.warnings = append(s.warnings, withheldBecause+"another operator process started the run, so it is unknown which secrets the run has read")
 	return nil

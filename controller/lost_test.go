@@ -20,6 +20,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -269,14 +270,19 @@ func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	}
 }
 
-// A finalizer run of an earlier process is judged by what its command requires.
+// A finalizer run of an earlier process is judged by what its command requires, and by the hook After, whose call the
+// earlier process may not have survived.
 func TestLost_FinalizerRunIsJudgedLikeItsOwn(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
 	opts := Options{RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Command: &watches.Command{Path: "/bin/true", Dir: "/", RequireResult: true}}}
+		w.SecretVars = []string{"account"}
+		w.Hooks.After = func(context.Context, *unstructured.Unstructured, watches.HookEnd) error {
+			return errors.New("not billed to hunter22")
+		}
 	})}}
-	it := object(gvk, ns, "one", map[string]any{})
+	it := object(gvk, ns, "one", map[string]any{"account": "hunter22"})
 	it.SetFinalizers([]string{"example.com/finalizer"})
 	obj := create(t, c, it)
 	must.Do(t, c.Delete(t.Context(), obj))
@@ -286,12 +292,21 @@ func TestLost_FinalizerRunIsJudgedLikeItsOwn(t *testing.T) {
 	must.Do(t, c.Status().Update(t.Context(), obj))
 	leave(t, opts.RunnerRoot, obj, lost, "", func(t *runstore.Ticket) { t.Deleting = true }, "")
 
-	exec := &fakeExecutor{recover: func(string, string) (runner.Result, error) { return failed("no result"), nil }}
-	start(t, cfg, exec, opts)
+	exec := &fakeExecutor{
+		recover: func(string, string) (runner.Result, error) { return succeeded(), nil },
+		do: func(ctx context.Context, _ runner.Request) (runner.Result, error) { // the retry
+			<-ctx.Done()
+			return runner.Result{}, context.Cause(ctx)
+		},
+	}
+	o := start(t, cfg, exec, opts)
 	eventually(t, "the lost run is settled", func() bool {
 		last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
-		return last.ID == lost.ID && last.Result == status.Failed
+		return last.ID == lost.ID && last.Result == status.Failed && last.Reason == status.ReasonHookFailed
 	})
+	if !strings.Contains(o.log(), "not billed to "+redact.Replacement) {
+		t.Error("the secret value is not masked")
+	}
 	exec.mu.Lock()
 	defer exec.mu.Unlock()
 	must.Be(t, "a result is required", true, exec.required)

@@ -45,8 +45,10 @@ func onDisk(do func(ctx context.Context, req runner.Request) (runner.Result, err
 			}
 			return do(ctx, req)
 		},
-		reap:    real.Reap,
-		recover: func(dir, id string) (runner.Result, error) { return real.Recover(context.Background(), dir, id, false, nil) },
+		reap: real.Reap,
+		recover: func(dir, id string) (runner.Result, error) {
+			return real.Recover(context.Background(), dir, id, false, nil)
+		},
 	}
 }
 
