@@ -87,11 +87,13 @@ func (a *Store) readAll(ctx context.Context) {
 	}
 }
 
-// begin reserves the directory of a run that is about to start.
+// begin reserves the directory of a run that is about to start, or of an earlier process's run that goes on.
 func (a *Store) begin(object, run string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.shelf(object).busy[run] = true
+	s := a.shelf(object)
+	s.busy[run] = true
+	a.take(object, s, func(k kept) bool { return k.id == run })
 }
 
 // shelf returns the shelf of an object, and creates it if necessary. The caller must hold the lock.
@@ -214,7 +216,8 @@ func (a *Store) Finish(uid, run string, keep Retention) {
 	a.mu.Lock()
 	s := a.shelf(object)
 	delete(s.busy, run)
-	if err == nil && !s.has(run) {
+	a.take(object, s, func(k kept) bool { return k.id == run }) // an earlier process's, read before its end was known
+	if err == nil {
 		a.add(s, k)
 	}
 	old := a.expired(object, s)

@@ -244,6 +244,27 @@ func TestStore_MakesRoomOnAFullDisk(t *testing.T) {
 	}
 }
 
+// The run of an earlier operator that goes on is no ended run: it is not removed on a full disk, and its end counts, not
+// what was known of it before.
+func TestStore_TakesOverARunInProgress(t *testing.T) {
+	t.Parallel()
+	runs := t.TempDir()
+	must.Do(t, os.MkdirAll(filepath.Join(runs, "o", "x", "artifacts", "x"), 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(runs, "o", "x", "artifacts", "x", "stdout"), make([]byte, 50_000), 0o600))
+	a := storeIn(runs, -1)
+	a.readAll(t.Context())
+	a.begin("o", "x")
+	must.Be(t, "room is made", false, a.MakeRoom())
+	must.Be(t, "kept", []string{"o/x"}, left(t, runs))
+
+	a = storeIn(runs, -1)
+	a.readAll(t.Context())
+	shelve(t, runs, "o", "x", 0, status.Failed)
+	a.Finish("o", "x", Retention{0, 5, -1})
+	must.Be(t, "the failed run is kept", []string{"o/x"}, left(t, runs))
+	must.Be(t, "bytes", int64(1000), a.bytes)
+}
+
 // What was incomplete when an operator died is removed by the next one, twenty times in a row, and never counts as a run.
 func TestStore_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 	t.Parallel()
