@@ -165,15 +165,17 @@ func TestCommand_Verdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newCommandRun(t, tt.script)
+			failed := false
 			p.OnEvent = func(e jobevent.Event) {
+				failed = failed || e.Kind == jobevent.RunnerFailed
 				if e.Kind == jobevent.TaskStart && e.Data.Task == "first" {
 					must.Do(t, os.WriteFile(filepath.Join(p.Content.Command.Dir, "read"), nil, 0o600))
 				}
 			}
 			res, err := p.r.Run(t.Context(), p.Request)
 			if tt.reason == "not runnable" {
-				if !errors.Is(err, ErrNotRunnable) || !strings.Contains(err.Error(), "interpreter") {
-					t.Errorf("error = %v", err)
+				if !errors.Is(err, ErrNotRunnable) || !strings.Contains(err.Error(), "interpreter") || !res.Started.IsZero() || !res.Finished.IsZero() || failed {
+					t.Errorf("error = %v, result = %+v, a failure is shown: %t", err, res, failed)
 				}
 				return
 			}

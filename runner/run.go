@@ -148,7 +148,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	res.Finished = time.Now()
 	if errors.Is(err, supervise.ErrNotStarted) {
-		return res, errors.Join(notStarted(ctx, req, err), os.RemoveAll(req.Dir))
+		return Result{ID: req.ID, ExitCode: -1}, errors.Join(notStarted(ctx, req, err), os.RemoveAll(req.Dir))
 	}
 	res.fill(req, exit, summary)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
@@ -277,6 +277,9 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	exit, err := r.start(ctx, req, r.order(req, executable))
 	if req.reports != nil {
 		req.reports.exit = exit
+		if errors.Is(err, supervise.ErrNotStarted) {
+			req.reports.exit.Stopped = true // there is nothing to judge
+		}
 	}
 	close(done)
 	return exit, <-summaries, err
