@@ -38,6 +38,11 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	if err == nil && req.Until != nil && !time.Now().Before(req.Until()) {
 		err = errors.Join(errors.New("the function is not called any more"), reports.Close())
 	}
+	if err == nil {
+		if err = supervise.ReserveExit(filepath.Join(req.Dir, endRecord)); err != nil {
+			err = errors.Join(err, reports.Close())
+		}
+	}
 	if err != nil {
 		return exit, jobevent.Summary{}, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
 	}
@@ -58,9 +63,10 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	close(done)
 	summary := <-summaries
 	if err = errors.Join(err, supervise.WriteExit(filepath.Join(req.Dir, endRecord), exit)); err != nil {
-		err = fmt.Errorf("keep how the function has ended: %w", err)
+		// The function was called: an error would have it called again.
+		req.reports.warn(fmt.Sprintf("not all files about the end of the run could be written: %v", err))
 	}
-	return exit, summary, err
+	return exit, summary, nil
 }
 
 // call calls the function. If it panics or ends its goroutine, only the run fails. said is then

@@ -86,6 +86,24 @@ func TestFunction_Verdicts(t *testing.T) {
 	}
 }
 
+// If the disk is full when the code returns, it is known how the run has ended.
+func TestFunction_FillsTheDisk(t *testing.T) {
+	t.Parallel()
+	r := New(Options{})
+	defer r.Close()
+	root := smallDisk(t, "size=2m,mode=0700")
+	req := functionRun(t, func(context.Context, io.Writer) int {
+		leaveFree(t, root, 0)
+		return 0
+	})
+	req.Dir = filepath.Join(root, req.ID)
+	for _, result := range []Result{must.Get(r.Run(t.Context(), req))(t), must.Get(r.Recover(t.Context(), req.Dir, req.ID, false, nil))(t)} {
+		if v := result.Verdict(); !v.Success {
+			t.Errorf("verdict = %+v", v)
+		}
+	}
+}
+
 // Run returns only when the code has returned. If the code of a stopped run fails, the error is the cause of the stop; if
 // it succeeds, the result counts.
 func TestFunction_Stopped(t *testing.T) {

@@ -79,6 +79,9 @@ func readRecord(path string) (r record, err error) {
 	return r, nil
 }
 
+// ReserveExit reserves the space for [WriteExit], so that it succeeds even if the disk is full by then.
+func ReserveExit(path string) error { return plainfile.Reserve(path, recordSpace) }
+
 // WriteExit writes the record of a function that ran in this process, for [ReadExit].
 func WriteExit(path string, exit Exit) error { return newRecord(exit, nil).write(path) }
 

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
-	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Launcher runs commands, each under a supervising process of its own, so that the
@@ -157,7 +156,7 @@ func (s *Launcher) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
 	}
-	if err := plainfile.Reserve(c.Record, recordSpace); err != nil {
+	if err := ReserveExit(c.Record); err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: record of the supervising process: %w", ErrNotStarted, err)
 	}
 	p, err := s.take()
