@@ -258,7 +258,11 @@ func (c Command) start(ctx context.Context, files files, group cgroup, stopped *
 	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error {
-		err := cmd.Process.Signal(c.signal())
+		sent := c.signal()
+		if c.Reports != "" {
+			sent = 0 // its group gets the signal, and many programs end at once at a second one
+		}
+		err := cmd.Process.Signal(sent)
 		if err == nil && c.Reports != "" {
 			_ = unix.Kill(-cmd.Process.Pid, c.signal()) // it leads a session of its own
 		}

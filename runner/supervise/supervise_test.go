@@ -352,3 +352,27 @@ func BenchmarkRun(b *testing.B) {
 		}))(b)
 	}
 }
+
+// A command that has its whole group signalled gets one signal itself: some programs end at once at the second. Signals
+// that the kernel queues can be counted.
+func TestRun_StopsTheLeaderOnce(t *testing.T) {
+	t.Parallel()
+	c := command(t, `exec python3 -c '
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+open(os.environ["DIR"] + "/ready", "w").close()
+signal.sigwait([40])
+again = signal.sigtimedwait([40], 0.5)
+raise SystemExit(3 if again else 0)' `)
+	c.Signal, c.Grace, c.Reports = 40, time.Minute, filepath.Join(t.TempDir(), "reports")
+	must.Do(t, os.WriteFile(c.Reports, nil, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		waitFor(t, filepath.Join(dirOf(c), "ready"))
+		cancel()
+	}()
+	if got := must.Get(Run(ctx, c))(t); got.Code != 0 || !got.Stopped {
+		t.Errorf("exit = %+v", got)
+	}
+}
