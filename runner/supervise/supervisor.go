@@ -296,20 +296,27 @@ func (p *supervisorProcess) keep(ctx context.Context, c Command) {
 		case <-p.ended:
 			return
 		case <-beat:
-			_, _ = p.stdin.Write([]byte{sayAlive}) // an error means that it has ended
+			p.say(sayAlive)
 		case <-stop:
 			stop = nil
-			_, _ = p.stdin.Write([]byte{sayStop}) // as above
+			p.say(sayStop)
 			giveUp = time.After(c.grace() + patience)
 		case <-hurry:
 			hurry = nil
-			_, _ = p.stdin.Write([]byte{sayHurry}) // as above
+			p.say(sayHurry)
 			giveUp = time.After(defaultGrace + patience)
 		case <-giveUp:
 			p.kill()
 			return
 		}
 	}
+}
+
+// say sends a word to the process. It does not wait: if the process stands still and reads nothing, it has to be killed
+// in time.
+func (p *supervisorProcess) say(word byte) {
+	// An error means that it has ended, or reads nothing.
+	_ = unix.Send(int(p.stdin.Fd()), []byte{word}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
 // kill ends the supervising process itself, and waits for it.

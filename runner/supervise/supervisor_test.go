@@ -330,6 +330,22 @@ func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
 	}
 }
 
+// A supervising process that stands still does not hold up the operator, which has to kill it.
+func TestSupervisor_IsToldWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	pair := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
+	defer unix.Close(pair[0])
+	p := &supervisorProcess{stdin: os.NewFile(uintptr(pair[1]), "orders")}
+	defer p.stdin.Close()
+	for err := error(nil); err == nil; {
+		err = unix.Send(pair[1], make([]byte, 1<<10), unix.MSG_DONTWAIT)
+	}
+	for err := error(nil); err == nil; {
+		err = unix.Send(pair[1], []byte{sayAlive}, unix.MSG_DONTWAIT)
+	}
+	p.say(sayStop)
+}
+
 // A role cannot give an order in the operator's place.
 func TestSupervisor_TakesOrdersOfTheOperatorOnly(t *testing.T) {
 	t.Parallel()
