@@ -160,7 +160,7 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 	artifacts := artifactsDir(req)
 	order.Signal, order.Grace, order.Hurry = c.StopSignal, cmp.Or(c.Grace, r.grace), req.Hurry
 	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.opts.Environ), cmp.Or(c.Dir, req.Dir)
-	if r.opts.Temp != nil {
+	if r.opts.Temp != nil && ansibleenv.Lookup(order.Env, "KUBECACHEDIR") == "" {
 		// kubectl needs seconds to discover what the API server serves, which is the same for all runs.
 		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.opts.Temp.dir.Name(), "kubecache"))
 	}

@@ -125,6 +125,24 @@ echo '{"type":"progress","message":"too late"}' >&3
 	}
 }
 
+// Commands share a directory for what kubectl discovers, unless the watch gives them another one.
+func TestCommand_KubectlCache(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, "")
+	p.r.opts.Temp = must.Get(NewTemp(t.TempDir()))(t)
+	defer p.r.opts.Temp.Close()
+	for _, given := range []string{"", "/var/cache/kube"} {
+		if given != "" {
+			p.Content.Command.Env = map[string]string{"KUBECACHEDIR": given}
+		}
+		env := p.r.order(p.Request, "").Env
+		is := slices.DeleteFunc(env, func(v string) bool { return !strings.HasPrefix(v, "KUBECACHEDIR=") })
+		if len(is) != 1 || given != "" && is[0] != "KUBECACHEDIR="+given {
+			t.Errorf("given %q: %q", given, is)
+		}
+	}
+}
+
 // Whatever a command does, its run ends with a reason that says what happened.
 func TestCommand_Verdicts(t *testing.T) {
 	t.Parallel()
