@@ -89,6 +89,15 @@ class Wait(unittest.TestCase):
         self.assertFalse(answer["timedOut"])
         self.assertEqual(pauses, [1, 1.5])
 
+    def test_goes_on_after_a_failure_that_may_pass(self) -> None:
+        for code in (0, 429, 500, 503):
+            answer, _ = self.wait([run.Refused(code, "the API server restarts"), {"met": True}], 60)
+            self.assertTrue(answer["met"])
+            with self.assertRaises(run.Refused):
+                self.wait([run.Refused(code, "the API server restarts")] * 20, 4)
+        with self.assertRaises(run.Refused):
+            self.wait([run.Refused(403, "forbidden"), {"met": True}], 60)
+
     def test_blocks_for_its_time(self) -> None:
         answer, pauses = self.wait([{"met": False, "detail": "it is late"}] * 20, 4)
         self.assertEqual((answer["timedOut"], answer["detail"], sum(pauses)), (True, "it is late", 4))

@@ -131,10 +131,18 @@ def wanted(params: dict, namespace: str, park: bool) -> dict:
 
 
 def wait(run: Run, request: dict, timeout: float, sleep: typing.Callable[[float], None] = time.sleep) -> dict:
-    """Send the request until it is met or the time is over. Return the last answer, with timedOut."""
+    """Send the request until it is met or the time is over. Return the last answer, with timedOut.
+
+    A failed check is repeated if it may pass, as while the API server restarts.
+    """
     end, pause = time.monotonic() + timeout, PAUSES[0]
     while True:
-        answer = run.call("wait", request)
+        try:
+            answer = run.call("wait", request)
+        except Refused as error:
+            if 0 < error.code < 500 and error.code != 429 or time.monotonic() >= end:
+                raise
+            answer = {}
         left = end - time.monotonic()
         if answer.get("met") or left <= 0:
             return {**answer, "timedOut": not answer.get("met")}
