@@ -385,7 +385,7 @@ func (t *translation) emit(kind jobevent.Kind, d jobevent.Data) {
 	if kind != jobevent.PlaybookStart {
 		d.Play = t.name
 	}
-	e := jobevent.Event{UUID: fmt.Sprintf("%s-e%d", t.req.ID, t.counter), Counter: t.counter, Kind: kind, Created: time.Now().UTC(), Data: d}
+	e := jobevent.Event{Counter: t.counter, Kind: kind, Created: time.Now().UTC(), Data: d}
 	if kind == jobevent.FileDiff {
 		e.Stdout = t.diff
 	}
