@@ -207,8 +207,8 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 // status. Otherwise a client that may write the status could have the operator read what the
 // client itself may not.
 func (r *reconciler) proved(s *scope, last status.Run) bool {
-	if s.memory.ran {
-		return true // the record is the one of this process
+	if own := s.memory.parked; own != nil && own.Same(*last.Wait) {
+		return true
 	}
 	run, _ := r.store.Recorded(s.uid(), s.deleting, status.Active{ID: last.ID, Generation: last.Generation})
 	return run != nil && run.Wait != nil && run.Wait.Same(*last.Wait)

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // The longer an object has waited, the less often the operator checks. It also checks less often if the object cannot be
@@ -125,5 +127,17 @@ func TestAskedAfter(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A status that the process reads again is no proof of what its run has parked the object for.
+func TestProved_NotByAStatusReadAgain(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{store: storeOf(t, t.TempDir())}
+	own, foreign := status.Wait{Kind: "ConfigMap", Name: "own"}, status.Wait{Kind: "Secret", Name: "foreign"}
+	for _, wait := range []status.Wait{own, foreign} {
+		s := &scope{object: &unstructured.Unstructured{}, memory: &memory{ran: true, parked: &own}}
+		s.memory.recall(status.Record{Last: &status.Run{ID: newUID(), Wait: &wait}}, time.Now())
+		must.Be(t, "proof of "+wait.Name, wait == own, r.proved(s, *s.memory.last))
 	}
 }

@@ -44,6 +44,9 @@ type memory struct {
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool
+	// parked is what the last run that this process has recorded parked the object for; nil if it did not. Unlike last,
+	// it never comes from the status.
+	parked *status.Wait
 	// nextLook is when to check again for what the object waits for; looks says how the last checks went.
 	nextLook time.Time
 	looks    looks

@@ -309,7 +309,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (p
 	}
 	r.keepSpec(s, m.last, run)
 	m.asked, m.ownSpec = s.askedAfter(run), s.progress.ownSpec()
-	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
+	m.last, m.parked, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, run.Wait, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	r.report(s, before, run)
 	m.judge(m.last)
