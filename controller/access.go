@@ -86,9 +86,9 @@ func (r *reconciler) dismiss(s *scope) {
 	if s.tracker.more {
 		s.warn(tooManyKinds)
 	}
-	if r.watch.PruneOnDelete {
+	if r.watch.PruneOnDelete || slices.Contains(s.object.GetFinalizers(), pruneFinalizer) {
 		// The operator has to find again what garbage collection does not reach,
-		// whether it is watched or not.
+		// whether it is watched or not, and even if the watch no longer sets the key.
 		owned = slices.Concat(owned, s.tracker.known, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)

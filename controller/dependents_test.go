@@ -337,7 +337,14 @@ func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	o.stop()
 
-	start(t, cfg, &fakeExecutor{}, owning(watchOf(gvk)))
+	unwatched := watchOf(gvk, func(w *watches.Watch) { w.WatchDependentResources = false })
+	start(t, cfg, &fakeExecutor{}, Options{InjectOwnerRef: true, Watches: []watches.Watch{unwatched}})
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "a run without the key", func() bool {
+		st, _ := get(t, c, obj).Object["status"].(map[string]any)
+		last, ok := lastRun(st)
+		return ok && last.Generation == 2
+	})
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	for _, gone := range []*unstructured.Unstructured{obj, child} {
 		eventually(t, gone.GetKind()+" is gone", func() bool {

@@ -183,7 +183,7 @@ func writesStatus(req *http.Request) bool {
 }
 
 // A run is recorded before it starts. If it then does not start because the object has changed back, it does not stay
-// recorded as in progress.
+// recorded as in progress, and what the object owns stays on record.
 func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -199,9 +199,10 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	})
-	start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })}})
 	create(t, c, obj)
 	awaitCondition(t, c, obj, status.Ready, "True")
+	updateStatus(t, c, obj, func(st map[string]any) { st["ansible"].(map[string]any)["dependents"] = []any{"configmaps.v1."} })
 	armed.Store(true)
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	eventually(t, "the last generation is settled", func() bool {
@@ -213,6 +214,7 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	if hasActiveRun(st) {
 		t.Error("a run is on record as in progress, and none is")
 	}
+	must.Be(t, "dependents on record", 1, len(status.Read(st).Dependents))
 }
 
 // If a policy or a missing permission refuses the end of one run, that may be fixed later: the complete result is written

@@ -339,7 +339,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (phaseResult, error) {
 			s.err = ErrShutdown
 		}
 	}
-	s.inputs = r.packInputs(s)
+	s.inputs, s.dependents = r.packInputs(s), resourceNames(r.record(s.object).Dependents) // a run that is not made leaves them as they are
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
 		s.err, s.plan.check = ErrObjectChanged, false // the run that follows does not repeat a check
