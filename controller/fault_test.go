@@ -221,7 +221,7 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 // then, and no run waits for it.
 func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 	t.Parallel()
-	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity} {
+	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusBadRequest} {
 		t.Run(http.StatusText(code), func(t *testing.T) {
 			t.Parallel()
 			cfg, c, gvk, ns := installed(t)

@@ -263,13 +263,14 @@ func tooLarge(err error) bool {
 // refused reports whether a write failed for a reason that does not pass by itself: the
 // schema, an admission policy, a permission or the object's size does not allow it.
 func refused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || final(err)
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || final(err)
 }
 
 // final reports whether a write was refused for the object's own sake, so that another try
-// would be refused, too. Policies and permissions are not final: someone may fix them.
+// would be refused, too. Policies and permissions are not final: someone may fix them. An admission webhook that gives no
+// code denies with that of a bad request, but without its reason.
 func final(err error) bool {
-	return ofSchema(err) || apierrors.IsBadRequest(err) || tooLarge(err)
+	return ofSchema(err) || apierrors.ReasonForError(err) == metav1.StatusReasonBadRequest || tooLarge(err)
 }
 
 // ofSchema reports whether the kind's schema does not allow the status: then the API
