@@ -56,7 +56,7 @@ func (r *reconciler) place(s *scope) phaseResult {
 		s.class = runqueue.Trigger
 	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && (last.Result == status.Failed || last.LostOften()):
 		s.class = runqueue.Retry // else objects whose finalizer run keeps failing would always come first
-	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && last.Fingerprint != s.fingerprint:
+	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && s.sharedChanged():
 		s.class = runqueue.Content // the operator was replaced, with another role, during the run
 	case s.plan.cause == causeInterrupted && last.LostOften():
 		s.class = runqueue.Retry // the run may be why the operator gets killed
@@ -71,6 +71,14 @@ func (r *reconciler) place(s *scope) phaseResult {
 		return r.untilWritten(s, stallLook) // perhaps no event announces another change of the content
 	}
 	return r.untilWritten(s, 0)
+}
+
+// sharedChanged reports whether an input that other objects have too is known to differ from the last run's. The record of
+// a lost run has the inputs of the run before it, so it differs from a changed object in any case.
+func (s *scope) sharedChanged() bool {
+	return slices.ContainsFunc(s.changes(), func(c fingerprint.Change) bool {
+		return c.Group != fingerprint.OfObject && c.Group != fingerprint.OfReferences && c.Group != fingerprint.OfTriggers
+	})
 }
 
 // rolledOut returns the digests of the inputs that the objects of the kind have in common: their

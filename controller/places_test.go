@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -308,21 +309,33 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 // An object whose runs are often lost gets no priority over others.
 func TestPlace_OfRunsThatAreLostOften(t *testing.T) {
 	for name, tt := range map[string]struct {
-		cause       cause
-		losses      int64
-		fingerprint string // of the last recorded run
-		want        runqueue.Class
+		cause   cause
+		losses  int64
+		differs string // the group of inputs in which the last recorded run differs
+		want    runqueue.Class
 	}{
-		"the second time":                    {causeInterrupted, 2, "same", runqueue.Change},
-		"the third time":                     {causeInterrupted, 3, "same", runqueue.Retry},
-		"the third time, of changed content": {causeInterrupted, 3, "other", runqueue.Content},
-		"changed since":                      {causeChanged, 3, "same", runqueue.Change},
-		"finalizer, the second time":         {causeDeleted, 2, "same", runqueue.Deletion},
-		"finalizer, the third time":          {causeDeleted, 3, "same", runqueue.Retry},
+		"the second time":                    {causeInterrupted, 2, "none", runqueue.Change},
+		"the third time":                     {causeInterrupted, 3, "none", runqueue.Retry},
+		"the third time, of changed content": {causeInterrupted, 3, "content", runqueue.Content},
+		"a changed object":                   {causeInterrupted, 1, "object", runqueue.Change},
+		"a new object":                       {causeInterrupted, 1, "", runqueue.Change},
+		"changed since":                      {causeChanged, 3, "none", runqueue.Change},
+		"finalizer, the second time":         {causeDeleted, 2, "none", runqueue.Deletion},
+		"finalizer, the third time":          {causeDeleted, 3, "none", runqueue.Retry},
 	} {
-		last := status.Run{Cause: string(tt.cause), Fingerprint: tt.fingerprint, Result: status.Interrupted, Reason: status.ReasonLost, Losses: tt.losses}
+		parts := []fingerprint.Part{{Group: fingerprint.OfObject, Value: "o"}, {Group: fingerprint.OfContent, Value: "c"}}
+		last := status.Run{Cause: string(tt.cause), Result: status.Interrupted, Reason: status.ReasonLost, Losses: tt.losses}
 		r := &reconciler{opts: &Options{}, places: runqueue.New(runqueue.Options{}).Kind("it", 1, runqueue.Rollout{}, nil)}
-		s := &scope{plan: plan{cause: tt.cause}, memory: &memory{last: &last}, object: object(schema.GroupVersionKind{}, "", "it", nil), fingerprint: "same"}
+		s := &scope{plan: plan{cause: tt.cause}, memory: &memory{last: &last}, object: object(schema.GroupVersionKind{}, "", "it", nil), parts: parts, fingerprint: fingerprint.Of(parts)}
+		if tt.differs != "" {
+			before := slices.Clone(parts)
+			for i := range before {
+				if string(before[i].Group) == tt.differs {
+					before[i].Value = "before"
+				}
+			}
+			last.Fingerprint, last.Inputs = fingerprint.Of(before), fingerprint.Pack(before)
+		}
 		r.place(s)
 		must.Be(t, name, tt.want, s.class)
 	}
