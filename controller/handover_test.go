@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
@@ -84,6 +87,22 @@ func TestForget_WithoutPermission(t *testing.T) {
 	r.objects.with(key, func(e *entry) { e.memory = &memory{uid: "1"} })
 	must.Do(t, r.forget(t.Context(), key))
 	r.objects.with(key, func(e *entry) { must.Be(t, "what is kept of it", (*memory)(nil), e.memory) })
+}
+
+// Which watch made a run is recorded also with references, and with many inputs.
+func TestWatchers_MoveOfAnObjectWithReferences(t *testing.T) {
+	gold, silver, _ := twoWatches(t, schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"})
+	for _, inputs := range []int{1, 1000} {
+		s := &scope{memory: &memory{last: &status.Run{}}}
+		for i := range inputs {
+			s.parts = append(s.parts, fingerprint.Variable(strconv.Itoa(i), ""))
+		}
+		silver.noteReferred(s)
+		s.memory.last.Inputs = s.inputs
+		if silver.moved(s) || !gold.moved(s) {
+			t.Errorf("%d inputs: moved to silver %t, to gold %t", inputs, silver.moved(s), gold.moved(s))
+		}
+	}
 }
 
 // A watch does not show a run as waiting if the object no longer belongs to it.

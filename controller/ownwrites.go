@@ -155,7 +155,7 @@ func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 		s.referring.settle(ctx, members, func(of target) referred { return f.memberNow(t, s.key, of) })
 		s.triggered[i].value = digestOf(members)
 	}
-	s.noteReferred()
+	r.noteReferred(s)
 }
 
 // settle replaces, in all, the objects that only the run has changed by what now returns for them.
@@ -203,7 +203,7 @@ func ofReferred(p fingerprint.Part) bool {
 
 // noteReferred recomputes the fingerprint of a run with the current references and
 // triggers in s.
-func (s *scope) noteReferred() {
+func (r *reconciler) noteReferred(s *scope) {
 	s.parts = append(slices.DeleteFunc(slices.Clone(s.parts), ofReferred), s.referredParts()...)
-	s.fingerprint, s.inputs = fingerprint.Of(s.parts), fingerprint.Pack(s.parts)
+	s.fingerprint, s.inputs = fingerprint.Of(s.parts), r.packInputs(s)
 }

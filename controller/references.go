@@ -158,7 +158,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 		}
 	}
 	if s.referring != nil {
-		s.noteReferred()
+		r.noteReferred(s)
 	}
 	return sources, nil
 }

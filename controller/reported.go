@@ -114,7 +114,7 @@ func (r *reconciler) watchReported(s *scope) {
 		}
 	}
 	if s.referred = all; !s.earlier { // what an adopted run has read is not known: it keeps the inputs in its ticket
-		s.noteReferred()
+		r.noteReferred(s)
 	}
 }
 

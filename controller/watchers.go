@@ -242,7 +242,7 @@ func (r *reconciler) unneeded() (names []string) {
 // ofWatch returns the part of a run's inputs that names its watch among several of the kind. It does
 // not belong to the fingerprint.
 func (r *reconciler) ofWatch(claim int) fingerprint.Part {
-	return fingerprint.Part{Group: "watch", Name: "claim", Value: r.watchers.claims[claim].String()}
+	return fingerprint.Part{Group: fingerprint.OfWatch, Name: "claim", Value: r.watchers.claims[claim].String()}
 }
 
 // packInputs returns the inputs of the run of s in packed form.

@@ -37,6 +37,9 @@ const (
 	OfTriggers      Group = "triggers"
 )
 
+// OfWatch is the group of the watch that made a run. A change of it is not one of the inputs, so [Since] does not name it.
+const OfWatch Group = "watch"
+
 func groups() []Group {
 	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment, OfReferences, OfTriggers}
 }
@@ -84,7 +87,7 @@ func whole(group Group, parts []Part) Part { return Part{Group: group, Value: Of
 
 // Pack returns parts in packed form, to name later those that have changed: an [entry] for each
 // group and each part with a name, in base64. If there are too many parts, it keeps, of the parts
-// with a name, only the triggers.
+// with a name, only the triggers and the watch.
 func Pack(parts []Part) string {
 	var packed []byte
 	add := func(p Part) {
@@ -95,7 +98,7 @@ func Pack(parts []Part) string {
 		add(whole(group, parts))
 	}
 	for _, p := range parts {
-		if p.Name != "" && (len(parts) <= maxPacked || p.Group == OfTriggers) {
+		if p.Name != "" && (len(parts) <= maxPacked || p.Group == OfTriggers || p.Group == OfWatch) {
 			add(p)
 		}
 	}
