@@ -105,7 +105,17 @@ func TestWatchers_MoveOfAnObjectWithReferences(t *testing.T) {
 	}
 }
 
-// A watch does not show a run as waiting if the object no longer belongs to it.
+// An object that leaves a watch keeps none of its finalizers, whatever name an earlier operator gave it.
+func TestWatchers_UnneededFinalizers(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}
+	of := tierOf(gvk, "gold", func(w *watches.Watch) { w.Finalizer = &watches.Finalizer{Name: "new", Former: "old"} })
+	by, claims, err := newWatchers([]watches.Watch{of, tierOf(gvk, "silver")}, nil)
+	must.Do(t, err)
+	r := &reconciler{watchers: by[gvk.GroupKind()], claimIndex: claims[1]}
+	must.Be(t, "finalizers", []string{"new", "old"}, r.unneeded())
+}
+
+// A watch does not show a run as waiting if the object no longer belongs to it, nor does the object count in a rollout.
 func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	for _, tier := range []string{"silver", "none"} {
@@ -117,8 +127,13 @@ func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
 			return nil
 		}}
 		gold.objects.with(key, func(e *entry) { e.waiting = waitingRun{held: heldByPause, cause: causeChanged} })
+		inputs := runqueue.Inputs{Content: "new"}
+		gold.places = gold.set.queue.Kind("tea", 1, runqueue.Rollout{StopOnFailures: 2}, nil)
+		gold.places.Ask(key, runqueue.Content, time.Now(), inputs)
+		must.Be(t, "the first failure stops the rollout", false, gold.places.Failed(key, runqueue.Content, inputs))
 		must.Get(gold.reconcile(t.Context(), key, time.Now()))(t)
 		must.Be(t, "what waits of tier "+tier, 0, len(gold.objects.held()))
+		must.Be(t, "a rollout is stopped by an object that has left for tier "+tier, false, gold.places.Failed(types.NamespacedName{Name: "other"}, runqueue.Content, inputs))
 	}
 }
 

@@ -190,9 +190,9 @@ func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Activ
 		s.log.Info("No run starts until the earlier run as a Job has ended", "left", left)
 		if r.writesStatus() && lost.ID != "" {
 			lost.Waiting = short(left)
-			if shown, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {
+			if _, err := r.show(ctx, s, "record what the object waits for", func(st map[string]any) map[string]any {
 				return status.Begin(st, lost, s.deleting, r.now())
-			}); !shown && err != nil {
+			}); err != nil {
 				return finished, err
 			}
 		}

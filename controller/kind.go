@@ -348,9 +348,9 @@ func (k *kind) stillAbsent(err error) error {
 	return k.state
 }
 
-// absence reports whether state says that the API server does not serve the kind or an API in enabledIf.
+// absence reports whether state says that the API server does not serve the kind or an API in enabledIf ([notEnabledError]).
 func absence(state error) bool {
-	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone) || errors.As(state, new(notEnabledError))
+	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone)
 }
 
 // ready returns why the kind makes the operator unready; nil for ready. A kind that is not installed is no reason: an

@@ -128,7 +128,9 @@ func (r *reconciler) reconcile(ctx context.Context, key types.NamespacedName, du
 // yet finished a run of it; next is then the delay until the next check, zero for none.
 func (r *reconciler) isMine(obj *unstructured.Unstructured) (next time.Duration, mine bool) {
 	if !r.handles(obj) {
-		r.objects.with(client.ObjectKeyFromObject(obj), func(e *entry) { e.waiting = waitingRun{} })
+		key := client.ObjectKeyFromObject(obj)
+		r.objects.with(key, func(e *entry) { e.waiting = waitingRun{} })
+		r.places.Gone(key)
 		return r.warnUnmatched(obj), false
 	}
 	if _, busy := r.set.busy.Load(obj.GetUID()); busy {

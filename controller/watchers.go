@@ -57,7 +57,7 @@ func newWatchers(all []watches.Watch, before map[schema.GroupKind]*watchers) (by
 }
 
 func sameClaim(a, b watches.Claim) bool {
-	return a.String() == b.String() && a.Finalizer == b.Finalizer
+	return a.String() == b.String() && slices.Equal(a.Finalizers, b.Finalizers)
 }
 
 // shared reports whether the kind has several watches.
@@ -232,8 +232,8 @@ func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
 // not need.
 func (r *reconciler) unneeded() (names []string) {
 	for i, c := range r.watchers.claims {
-		if i != r.claimIndex && c.Finalizer != "" && !slices.Contains(r.finalizers(), c.Finalizer) {
-			names = append(names, c.Finalizer)
+		if i != r.claimIndex {
+			names = append(names, slices.DeleteFunc(slices.Clone(c.Finalizers), r.isOurFinalizer)...)
 		}
 	}
 	return names

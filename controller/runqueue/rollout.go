@@ -92,7 +92,7 @@ func (k *Kind) Recovered(key types.NamespacedName, inputs Inputs) {
 	}
 }
 
-// Gone notes that an object no longer exists, so that its failure does not hold a rollout.
+// Gone notes that an object no longer exists, or has left the watch, so that its failure does not hold a rollout.
 func (k *Kind) Gone(key types.NamespacedName) {
 	k.queue.change(func() {
 		for _, r := range k.rollouts {

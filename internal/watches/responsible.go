@@ -14,8 +14,8 @@ type Claim struct {
 	// Version is the version in which the watch sees the objects.
 	Version  string
 	Selector labels.Selector
-	// Finalizer is the name of the watch's finalizer; empty for none.
-	Finalizer string
+	// Finalizers are the name of the watch's finalizer, and its former name if there is one.
+	Finalizers []string
 }
 
 // ClaimOf returns the claim of a watch.
@@ -26,7 +26,10 @@ func ClaimOf(w Watch) (Claim, error) {
 	}
 	c := Claim{Version: w.GVK.Version, Selector: selector}
 	if w.Finalizer != nil {
-		c.Finalizer = w.Finalizer.Name
+		c.Finalizers = append(c.Finalizers, w.Finalizer.Name)
+		if w.Finalizer.Former != "" {
+			c.Finalizers = append(c.Finalizers, w.Finalizer.Former)
+		}
 	}
 	return c, nil
 }
@@ -44,9 +47,9 @@ func (c Claim) Matches(obj metav1.Object) bool {
 	return c.Selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// finalizes is true if the object has the finalizer of the watch.
+// finalizes is true if the object has the finalizer of the watch, also under its former name.
 func (c Claim) finalizes(obj metav1.Object) bool {
-	return c.Finalizer != "" && slices.Contains(obj.GetFinalizers(), c.Finalizer)
+	return slices.ContainsFunc(c.Finalizers, func(name string) bool { return slices.Contains(obj.GetFinalizers(), name) })
 }
 
 // Responsible returns the index of the watch that runs an object, among watches of one kind, in
