@@ -47,7 +47,8 @@ type OnceOptions struct {
 // RunOnce executes one run of the watch for obj, as the operator would. It writes nothing to
 // the object in the cluster. What the run creates gets an owner reference if obj has a UID,
 // which has to be the UID of the object in the cluster. An error means that there was no run.
-// RunOnce does not change obj.
+// RunOnce does not change obj. The run is kept in a directory of its own in the runner root, with
+// the last runs of earlier calls.
 func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Options, obj *unstructured.Unstructured, how OnceOptions) (Once, error) {
 	log, deleting := logr.FromContextOrDiscard(ctx), how.Deleting
 	if deleting && w.Finalizer == nil {
@@ -55,12 +56,11 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	}
 	w.ManageStatus = false
 	opts.InjectOwnerRef = opts.InjectOwnerRef && obj.GetUID() != ""
-	store, err := runstore.New(runstore.Options{
-		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
-	}, log)
+	store, tidy, err := onceStore(&opts, log)
 	if err != nil {
 		return Once{}, err
 	}
+	defer tidy()
 	targets, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return Once{}, fmt.Errorf("client for what runs wait for: %w", err)
@@ -102,4 +102,19 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 		once.ExitCode = s.result.ExitCode
 	}
 	return once, nil
+}
+
+// onceStore returns a store in a runner root of its own, which it sets in opts. tidy is called after the run.
+func onceStore(opts *Options, log logr.Logger) (store *runstore.Store, tidy func(), err error) {
+	if opts.RunnerRoot, err = runstore.OnceRoot(opts.RunnerRoot); err != nil {
+		return nil, nil, err
+	}
+	store, err = runstore.New(runstore.Options{
+		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
+	}, log)
+	return store, func() {
+		if err := runstore.TidyOnce(opts.RunnerRoot, kubeconfigFile); err != nil {
+			log.Error(err, "Directories of earlier runs cannot be removed", "directory", filepath.Dir(opts.RunnerRoot))
+		}
+	}, err
 }

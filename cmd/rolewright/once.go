@@ -58,7 +58,8 @@ or of the kubeconfig. An operator that is deployed there may run the object at t
 time. Unless ANSIBLE_GATHERING is set, it is taken from config/manager/manager.yaml.
 
 The exit code is 0 if the run has succeeded, 1 if not, and 4 if it has reached
---timeout or the timeout of the watch. With -o json one object is printed, with
+--timeout or the timeout of the watch. The directories of the newest 20 runs are kept
+in --runner-root. With -o json one object is printed, with
 the keys run, result, reason, message, exitCode (of ansible-runner, -1 if that is
 not known), started, finished, counts, failedTask, warnings and directory.`,
 		Example: `  rolewright once -f config/samples/cache_v1_memcached.yaml --check --diff

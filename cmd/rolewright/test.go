@@ -24,6 +24,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 
 	plaintext "github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/rundir"
 )
 
 // testOptions are the settings of test: those of dev, and its own.
@@ -145,6 +146,7 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 		fmt.Fprintln(cmd.ErrOrStderr(), plaintext.Uncoloured(fmt.Sprintf("still waiting for %s: %s", object, why)))
 	}
 	o.follow = player.Runs.Follow
+	given := o.runnerRoot
 	ended := make(chan error, 1)
 	go func() {
 		ended <- o.operate(ctx, io.Discard)
@@ -160,7 +162,11 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := errors.Join(<-ended, interrupted); err != nil {
 		return err
 	}
-	return o.sum(cmd.ErrOrStderr(), results)
+	err = o.sum(cmd.ErrOrStderr(), results)
+	if err == nil && !o.current && o.runnerRoot != given { // no other command is in this cluster
+		err = rundir.Remove(o.runnerRoot)
+	}
+	return err
 }
 
 // sum prints how many scenarios have passed, and also writes it to a file for other programs. It

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -72,7 +73,12 @@ func TestTest_PlaysScenarios(t *testing.T) {
 	domain := testenv.Random("d") + ".example.com"
 	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
 	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
-	out := s.tool(0, "test", "--junit", "report.xml")
+	// The cluster of each call is a new one, whose runs need not stay.
+	note := filepath.Join(s.root, ".runs", ".cluster")
+	must.Do(t, os.MkdirAll(filepath.Dir(note), 0o700))
+	must.Do(t, os.WriteFile(note, []byte("another"), 0o600))
+	out := s.tool(0, "test", "--junit", "report.xml", "--runner-root="+s.root)
+	must.Be(t, "directories of clusters", 0, len(must.Get(os.ReadDir(filepath.Join(s.root, ".clusters")))(t)))
 	for _, want := range []string{"config/samples/web_v1_site.yaml: apply", "config/samples/web_v1_site.yaml: delete", "1 of 1 scenarios passed"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,8 +32,15 @@ func TestOnce_MakesOneRun(t *testing.T) {
 	}
 	configMaps := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
 
+	// While another process makes a run of an object that is not in the cluster.
+	access := filepath.Join(s.root, ".runs", fmt.Sprintf("%x", sha256.Sum256(nil))[:32], "0f0f0f0f-0000-4000-8000-000000000001", "kubeconfig")
+	must.Do(t, os.MkdirAll(filepath.Join(filepath.Dir(access), "artifacts"), 0o700))
+	must.Do(t, os.WriteFile(access, nil, 0o600))
 	if out := once(0, "--check"); !strings.Contains(out, "objects that the run creates have no owner") || !strings.Contains(out, "  changed ") {
 		t.Errorf("with --check it says\n%s", out)
+	}
+	if _, err := os.Stat(access); err != nil {
+		t.Errorf("the kubeconfig of the other run: %v", err)
 	}
 	if _, err := configMaps.Get(t.Context(), "site-sample", metav1.GetOptions{}); err == nil {
 		t.Error("--check has changed the cluster")
