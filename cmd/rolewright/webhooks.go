@@ -73,7 +73,7 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := emptyDir(dir); err != nil { // left by calls of an operator that was killed
+	if err := removeLeft(dir); err != nil {
 		return nil, nil, err
 	}
 	discovered, err := discovery.NewDiscoveryClientForConfig(op.cluster.config)
@@ -146,10 +146,17 @@ func (o *webhookOptions) awaitWebhooks(ctx context.Context) {
 // reading objects that have to be converted.
 func (op *operator) watches() []watches.Watch { return *op.answered.Load() }
 
-func emptyDir(dir string) error {
+// callPatience is more than a call takes.
+const callPatience = time.Minute
+
+// removeLeft removes what calls of an operator that was killed have left. Other replicas may use the same
+// directory, so it leaves what may be a call in progress.
+func removeLeft(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		if info, statErr := e.Info(); statErr == nil && time.Since(info.ModTime()) > callPatience {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }
