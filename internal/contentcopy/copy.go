@@ -17,7 +17,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 
 	"github.com/rolewright/rolewright/internal/watches"
@@ -90,18 +89,12 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 	}
 	removeLeft(parent)
 	c := &Copy{place: place, sum: sha256.New()}
-	if c.root, err = os.MkdirTemp(parent, ""); err != nil {
-		return nil, fmt.Errorf("copy the content: %w", err)
-	}
 	defer func() {
 		if err != nil {
 			c.Close()
 		}
 	}()
-	if c.lock, err = os.Open(c.root); err == nil {
-		err = unix.Flock(int(c.lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	}
-	if err != nil {
+	if c.root, c.lock, err = newRoot(parent); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	for _, dir := range place.Dirs {
@@ -120,25 +113,6 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 		return nil, err
 	}
 	return c, nil
-}
-
-// removeLeft removes the copies of processes that have ended.
-func removeLeft(parent string) {
-	entries, err := os.ReadDir(parent)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		path := filepath.Join(parent, e.Name())
-		dir, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			_ = os.RemoveAll(path) // if it fails, it is tried again
-		}
-		_ = dir.Close()
-	}
 }
 
 // add copies one file or directory. Directories of the copy are private. Files keep
@@ -287,10 +261,11 @@ func (c *Copy) Close() {
 }
 
 func (c *Copy) remove() {
-	_ = os.RemoveAll(c.root) // if it fails, New tries again before it makes another copy
-	if c.lock != nil {
-		_ = c.lock.Close()
+	if c.lock == nil {
+		return // there is no copy yet
 	}
+	removeRoot(c.root) // if it fails, New tries again before it makes another copy
+	_ = c.lock.Close()
 }
 
 // maxProblems is how many broken files are reported at a time.

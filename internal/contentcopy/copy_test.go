@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,10 +119,19 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	write(t, dir+"/a.yml", "a: [\n")
 	p := Place{Dirs: []string{dir}}
 	write(t, parent+"/killed/opt/a.yml", "")
+	write(t, parent+"/killed.lock", "")
+	write(t, parent+"/killed early.lock", "")
+	write(t, parent+"/of an earlier version/opt/a.yml", "")
 	first := copyOf(t, p, parent)
 	second := copyOf(t, p, parent) // removes only copies that no process uses
-	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
-		t.Errorf("%v; copies: %v", err, entries)
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 5 {
+		t.Errorf("%v; two copies with locks, and one without: %v", err, entries)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	must.Do(t, os.Chtimes(parent+"/of an earlier version", old, old))
+	copyOf(t, p, parent).Close()
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 4 {
+		t.Errorf("%v; two copies with locks: %v", err, entries)
 	}
 	if !first.Same(second) {
 		t.Error("the copies of one state are not the same")
