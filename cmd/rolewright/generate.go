@@ -21,6 +21,8 @@ import (
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/scaffold"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 func newGenerateCommand() *cobra.Command {
@@ -136,7 +138,7 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 		return err
 	}
 	for _, g := range gaps {
-		fmt.Fprintf(stderr, "not known: %s: %s\n", g.Place, g.What)
+		fmt.Fprintln(stderr, plaintext.OneLine(fmt.Sprintf("not known: %s: %s", g.Place, g.What)))
 	}
 	if len(gaps) > 0 && o.strict {
 		return fmt.Errorf("%s not known (--strict): %s", counted(len(gaps), "place is", "places are"), recordIt)

@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Role says how the rules are to be written.
@@ -58,7 +59,7 @@ func (r Role) watched(b *strings.Builder, needs Needs, gaps []tasks.Gap) {
 	if len(gaps) > 0 {
 		b.WriteString("# Not known, and possibly missing here:\n")
 		for _, g := range SortGaps(gaps) {
-			fmt.Fprintf(b, "#   %s: %s\n", g.Place, strings.ReplaceAll(g.What, "\n", " "))
+			fmt.Fprintf(b, "#   %s\n", text.OneLine(g.Place.String()+": "+g.What)) // a line separator would end the comment
 		}
 	}
 	if len(r.Namespaces) == 0 {
