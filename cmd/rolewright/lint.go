@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/lint"
@@ -189,13 +190,14 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	compared := map[schema.GroupVersionKind]bool{} // by "generate crd", with the first watch only
 	for _, w := range watched {
-		if ours {
+		if ours && !compared[w.GVK] {
 			more, err := ofDefinition(p, w)
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, more...)
+			found, compared[w.GVK] = append(found, more...), w.Content.Ansible()
 		}
 	}
 	for _, w := range watched {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/extravars"
@@ -301,8 +302,15 @@ func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes
 	if err != nil {
 		return nil, nil, err
 	}
+	first := map[schema.GroupVersionKind]watches.Content{}
 	for _, w := range watched {
-		d, err := scaffold.DefinitionOf(".", p, w, from, extravars.ToSnake)
+		if used, again := first[w.GVK]; again {
+			if used.Role+used.Playbook != w.Content.Role+w.Content.Playbook {
+				notes = append(notes, fmt.Sprintf("%s: several watches of %s run different content: the CRD is made from the first one", w.GVK.Kind, w.GVK.Version))
+			}
+			continue
+		}
+		d, err := scaffold.DefinitionOf(".", p, w, from, extravars.ToSnake, all...)
 		if err != nil {
 			return nil, nil, usage(err)
 		}
@@ -315,10 +323,21 @@ func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes
 			notes = append(notes, more...)
 		}
 		if d.File.Path != "" {
-			all = append(all, d)
+			first[w.GVK], all = w.Content, withDefinition(all, d)
 		}
 	}
 	return all, notes, nil
+}
+
+// withDefinition adds the CRD of another watch. It replaces the one of an earlier version of the kind, from which it was made.
+func withDefinition(all []scaffold.Definition, d scaffold.Definition) []scaffold.Definition {
+	i := slices.IndexFunc(all, func(is scaffold.Definition) bool { return is.File.Path == d.File.Path })
+	if i < 0 {
+		return append(all, d)
+	}
+	d.Sample, d.Breaks = all[i].Sample+d.Sample, slices.Concat(all[i].Breaks, d.Breaks)
+	all[i] = d
+	return all
 }
 
 func newGenerateSampleCommand() *cobra.Command {

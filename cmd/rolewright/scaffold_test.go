@@ -128,3 +128,28 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 		})
 	}
 }
+
+// Both versions of a kind get the new options of the role that both run. A second watch of a version has no part in its CRD.
+func TestGenerateCRD_OfTwoVersions(t *testing.T) {
+	scaffolded(t)
+	const crd = "config/crd/bases/apps.example.com_webs.yaml"
+	if code, _, stderr := invoke("rolewright", "create", "api", "--group=apps", "--version", "v1beta1", "--kind", "Web", "--role", "web"); code != 0 {
+		t.Fatal(stderr)
+	}
+	replaceIn(t, "roles/web/meta/argument_specs.yml", "    options:\n", "    options:\n      size: {type: int}\n")
+	if code, _, stderr := invoke("rolewright", "generate", "crd"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if text := string(must.Get(os.ReadFile(crd))(t)); strings.Count(text, "                size:\n") != 2 {
+		t.Errorf("the CRD is\n%s", text)
+	}
+	must.Do(t, os.CopyFS("roles/other", os.DirFS("roles/web")))
+	replaceIn(t, "roles/other/meta/argument_specs.yml", "size: {type: int}", "colour: {}")
+	replaceIn(t, "watches.yaml", "- group: apps.example.com", "- {group: apps.example.com, version: v1, kind: Web, role: other, selector: {matchLabels: {a: b}}}\n- selector: {matchLabels: {a: c}}\n  group: apps.example.com")
+	for _, args := range []string{"generate crd --allow-breaking", "generate crd --check"} {
+		code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...)
+		if code != 0 || !strings.Contains(stderr, "several watches of v1 run different content") {
+			t.Errorf("%s: code %d: %s", args, code, stderr)
+		}
+	}
+}

@@ -66,11 +66,11 @@ func (k Kind) AllOfChart(dir string) ([]File, error) {
 }
 
 // definitionOfChart returns the CRD of the kind in the project's directory, updated to match a chart.
-func (k Kind) definitionOfChart(dir, chart string) (d Definition, err error) {
+func (k Kind) definitionOfChart(dir, chart string, earlier []Definition) (d Definition, err error) {
 	if k.Chart, err = chartdir.Read(chart); err != nil {
 		return d, err
 	}
-	old, err := k.takeDefinition(dir)
+	old, err := k.takeDefinition(dir, earlier...)
 	if err != nil {
 		return d, err
 	}

@@ -131,16 +131,17 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 	return k, known
 }
 
-// DefinitionOf returns the CRD of a watch in the project's directory. With an error that wraps
+// DefinitionOf returns the CRD of a watch in the project's directory. If the earlier definitions
+// have its file, that is updated again, and not the one on disk. With an error that wraps
 // [ErrSeveral], it still returns the path of the file and the sample.
-func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
+func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable, earlier ...Definition) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
 	if builtin, err := rbac.IsBuiltin(w.GVK.GroupKind()); err != nil || builtin { // which has no CRD
 		return d, err
 	}
 	if c := w.Content.Command; c != nil && c.Chart != nil {
-		return k.definitionOfChart(dir, c.Chart.Dir)
+		return k.definitionOfChart(dir, c.Chart.Dir, earlier)
 	}
 	if !w.Content.Ansible() {
 		d.Notes = append(d.Notes, k.Kind+": the watch runs a command or handler, which has no argument spec: its CRD is left as it is")
@@ -166,7 +167,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the role %s has neither argument spec nor defaults: its CRD is left as it is", k.Kind, filepath.Base(role)))
 		return d, nil
 	}
-	old, err := k.takeDefinition(dir)
+	old, err := k.takeDefinition(dir, earlier...)
 	if err != nil {
 		return d, err
 	}
@@ -271,8 +272,15 @@ func (k *Kind) findVersion(dir string) (f File, err error) {
 }
 
 // takeDefinition takes the file, plural and scope from the CRD that the directory has for the kind, and returns its text.
-func (k *Kind) takeDefinition(dir string) (old string, err error) {
-	if k.file, old, err = k.find(dir); err != nil || old == "" {
+// An earlier definition with the same file replaces what the directory has.
+func (k *Kind) takeDefinition(dir string, earlier ...Definition) (old string, err error) {
+	k.file, old, err = k.find(dir)
+	for _, d := range earlier {
+		if d.File.Path == k.file {
+			old = d.File.Text
+		}
+	}
+	if err != nil || old == "" {
 		return "", err
 	}
 	if err := k.takeNames(old); err != nil {
