@@ -98,6 +98,9 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	for _, dir := range place.Dirs {
+		if isFile(dir) {
+			dir = filepath.Dir(dir)
+		}
 		if err := os.MkdirAll(c.root+dir, 0o700); err != nil {
 			return nil, fmt.Errorf("copy the content: %w", err)
 		}

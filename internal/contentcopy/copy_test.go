@@ -95,6 +95,19 @@ func TestNew_LeadsToCollectionsBesideThePlaybook(t *testing.T) {
 	}
 }
 
+// Of a playbook directly in the root directory, only the file is copied.
+func TestNew_CopiesAFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/p.yml", "[]")
+	write(t, dir+"/other.yml", "[]")
+	c := copyOf(t, Place{Dirs: []string{dir + "/p.yml"}}, t.TempDir())
+	if text, err := os.ReadFile(c.Path(dir + "/p.yml")); err != nil || string(text) != "[]" || !strings.HasPrefix(c.Path(dir+"/p.yml"), c.root) {
+		t.Errorf("%q, %v", text, err)
+	}
+	must.Do(t, c.Check(t.Context()))
+	must.Be(t, "another file", dir+"/other.yml", c.Path(dir+"/other.yml"))
+}
+
 // A copy has the content of one moment, or there is no copy.
 func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	dir, parent := t.TempDir(), t.TempDir()

@@ -27,7 +27,8 @@ const (
 
 // Place says where the content of an operator is.
 type Place struct {
-	// Dirs are the directories with content. They are absolute, and none is below another one.
+	// Dirs are the directories with content, and files directly in the root directory. They are
+	// absolute, and none is below another one.
 	Dirs []string
 	// Watches is the watches file, which is not copied.
 	Watches string
@@ -184,11 +185,22 @@ func noteInfo(h hash.Hash, path string, info fs.FileInfo) {
 func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) error) error {
 	w := walk{ctx: ctx, except: p.Except, hidden: p.hidden, do: do}
 	for _, dir := range p.Dirs {
-		if err := w.dir(dir, nil); err != nil {
+		var err error
+		if isFile(dir) {
+			err = w.entry(dir, []string{dir})
+		} else {
+			err = w.dir(dir, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
 }
 
 type walk struct {
