@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -71,12 +72,10 @@ func (o *migrateOptions) apply(cmd *cobra.Command, args []string) error {
 	if len(done) > 0 && before != "" {
 		fmt.Fprintf(stderr, "to take it back: git revert --no-edit %.12s..%s\n", before, done[len(done)-1].Commit)
 	}
-	if err != nil {
-		return err
-	}
-	if before == "" {
+	if before == "" && len(done) > 0 {
 		fmt.Fprintln(stderr, "there is no git repository: the files are written; to take it back, save the diff and call patch -R -p1 with it")
-		_, err = io.WriteString(out, plan.Diff())
+		_, writeErr := io.WriteString(out, migrate.DiffOf(done))
+		err = errors.Join(err, writeErr)
 	}
 	return err
 }

@@ -36,15 +36,31 @@ func changed(t testing.TB, file, text string) (string, string) {
 		file:           text,
 	})
 	p := must.Get(NewPlan(dir, Safe, known()))(t)
-	if _, _, err := p.Make(t.Context(), dir); err != nil {
+	done, _, err := p.Make(t.Context(), dir)
+	if err != nil {
 		t.Fatal(err)
 	}
+	must.Be(t, "the diff of what was made", p.Diff(), DiffOf(done))
 	again := must.Get(NewPlan(dir, Safe, known()))(t)
 	if len(again.Steps) > 0 {
 		t.Errorf("a second time there is something to do: %+v", again.Steps)
 	}
 	got := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
 	return string(got), p.Diff()
+}
+
+// If a step fails, there is a diff of the steps before it.
+func TestPlan_DiffOfWhatWasMade(t *testing.T) {
+	dir := t.TempDir()
+	must.Write(t, dir, map[string]string{"a": "1\n", "b": "changed meanwhile\n"})
+	p := Plan{Steps: []Step{
+		{Files: []FileChange{{"a", "1\n", "2\n"}}}, {Files: []FileChange{{"a", "2\n", "3\n"}}}, {Files: []FileChange{{"b", "1\n", "2\n"}}},
+	}}
+	done, _, err := p.Make(t.Context(), dir)
+	if err == nil {
+		t.Error("no error")
+	}
+	must.Be(t, "diff", "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+3\n", DiffOf(done))
 }
 
 // A change keeps comments, layout and quotes. A value that does not have a line of its own is left to people.

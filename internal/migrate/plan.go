@@ -176,6 +176,24 @@ func (p *Plan) Diff() string {
 	return out.String()
 }
 
+// DiffOf returns all changes of steps that were made in the format of patch.
+func DiffOf(done []Made) string {
+	first, last := map[string]string{}, map[string]string{}
+	for _, s := range done {
+		for _, f := range s.Files {
+			if _, changed := last[f.Path]; !changed {
+				first[f.Path] = f.Old
+			}
+			last[f.Path] = f.New
+		}
+	}
+	var out strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(last)) {
+		out.WriteString(text.Diff("a/"+path, "b/"+path, first[path], last[path]))
+	}
+	return out.String()
+}
+
 func (p *Plan) paths() []string {
 	var all []string
 	for _, s := range p.Steps {
