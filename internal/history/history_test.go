@@ -364,3 +364,26 @@ func TestCompare_SlowTasks(t *testing.T) {
 	b := with(2100*time.Millisecond, 900*time.Millisecond, 3*time.Second, 2*time.Second)
 	must.Be(t, "differences", []Difference{{"2", "ok in 8.0 s", "ok in 3.0 s"}, {"3", "ok in 1.0 s", "ok in 2.0 s"}}, Compare(a, b).Tasks)
 }
+
+// What waits to be written has a limit, even while the file cannot be opened.
+func TestStore_AddKeepsWhatMayWait(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		bytes int64
+		runs  int
+		want  int
+	}{
+		"count":    {1 << 30, maxPending + 5, maxPending},
+		"bytes":    {3*size(runOf(0)) + 1, 5, 3},
+		"one only": {1, 5, 1},
+	} {
+		s := New(Options{MaxBytes: tt.bytes, Log: testr.New(t)})
+		for n := range tt.runs {
+			s.Add(runOf(n))
+		}
+		waits := s.waiting()
+		must.Be(t, name, tt.want, len(waits))
+		must.Be(t, name+": the newest", runOf(tt.runs-1).ID, waits[0].ID)
+		must.Be(t, name+": bytes", int64(tt.want)*size(runOf(0)), s.waits)
+	}
+}

@@ -54,8 +54,9 @@ type Store struct {
 	wake chan struct{}
 
 	mu sync.Mutex
-	// pending are the runs that are not written yet, the oldest first.
+	// pending are the runs that are not written yet, the oldest first, and waits is their size.
 	pending []Run
+	waits   int64
 
 	// bytes is the size of all values, and count the number of runs. Only the goroutine that
 	// writes uses them.
@@ -75,9 +76,6 @@ const (
 )
 
 func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(name)) }
-
-// maxPending is how many runs may wait to be written.
-const maxPending = 1000
 
 // New returns a history whose file is opened by [Store.Lead].
 func New(o Options) *Store { return &Store{opts: o, now: time.Now, wake: make(chan struct{}, 1)} }
@@ -218,23 +216,6 @@ func (s *Store) measure(db *bbolt.DB) error {
 	})
 }
 
-// Add adds a run that has ended. It does not wait: if runs end faster than they can be
-// written, the oldest that wait are lost.
-func (s *Store) Add(r Run) {
-	s.mu.Lock()
-	var missing string
-	if len(s.pending) == maxPending {
-		missing = s.pending[0].ID
-		s.pending = slices.Delete(s.pending, 0, 1)
-	}
-	s.pending = append(s.pending, r)
-	s.mu.Unlock()
-	s.wakeUp()
-	if missing != "" && s.db.Load() != nil {
-		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", missing)
-	}
-}
-
 // wakeUp makes Serve check what there is to do.
 func (s *Store) wakeUp() {
 	select {
@@ -313,6 +294,9 @@ func (s *Store) write() {
 	}
 	if len(runs) > 0 {
 		last := slices.IndexFunc(s.pending, func(r Run) bool { return r.ID == runs[len(runs)-1].ID }) // -1 if all have been dropped meanwhile
+		for _, r := range s.pending[:last+1] {
+			s.waits -= size(r)
+		}
 		s.pending = slices.Delete(s.pending, 0, last+1)
 	}
 }

@@ -1,0 +1,39 @@
+package history
+
+import "slices"
+
+// maxPending is how many runs may wait to be written. They may also not take more than MaxBytes: a
+// process that cannot open the file, because another one has it, never writes them.
+const maxPending = 1000
+
+// Add adds a run that has ended. It does not wait: if runs end faster than they can be
+// written, the oldest that wait are lost.
+func (s *Store) Add(r Run) {
+	s.mu.Lock()
+	s.pending, s.waits = append(s.pending, r), s.waits+size(r)
+	over := 0
+	for s.waits > s.opts.MaxBytes && over < len(s.pending)-1 || len(s.pending)-over > maxPending {
+		s.waits -= size(s.pending[over])
+		over++
+	}
+	missing := slices.Clone(s.pending[:over])
+	s.pending = slices.Delete(s.pending, 0, over)
+	s.mu.Unlock()
+	s.wakeUp()
+	if s.db.Load() == nil {
+		return
+	}
+	for _, r := range missing {
+		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", r.ID)
+	}
+}
+
+// size estimates how much memory a run takes.
+func size(r Run) int64 {
+	const one = 200 // of a task or write, without its message
+	n := len(r.Message) + one*(1+len(r.Tasks)+len(r.Writes))
+	for _, t := range r.Tasks {
+		n += len(t.Message)
+	}
+	return int64(n)
+}
