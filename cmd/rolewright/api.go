@@ -131,11 +131,8 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 
 // apiKinds returns the watched kinds that are installed, each once.
 func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) []api.Kind {
-	op.mu.Lock()
-	watched := slices.Clone(op.watched)
-	op.mu.Unlock()
 	var kinds []api.Kind
-	for _, w := range watched {
+	for _, w := range op.watches() {
 		res, err := discovered.LookupKind(ctx, w.GVK)
 		if err != nil || slices.ContainsFunc(kinds, func(k api.Kind) bool { return k.Group == w.GVK.Group && k.Kind == w.GVK.Kind }) {
 			continue // its runs cannot be shown, because it is not known who may read them

@@ -42,9 +42,10 @@ func TestServeAPI_KnowsTheKindsAfterSIGTERM(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	_, port, err := net.SplitHostPort(testenv.Address(t))
 	must.Do(t, err)
-	op := &operator{runOptions: &runOptions{}, Parts: &assembly.Parts{History: history.NewRecorder(nil, nil)}, watched: []watches.Watch{
+	op := &operator{runOptions: &runOptions{}, Parts: &assembly.Parts{History: history.NewRecorder(nil, nil)}}
+	op.answered.Store(&[]watches.Watch{
 		{GVK: schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"}},
-	}}
+	})
 	op.apiPort, op.cluster.config = must.Get(strconv.Atoi(port))(t), &rest.Config{Host: cluster.URL}
 	ctx, stop := context.WithCancel(t.Context())
 	serve := must.Get(op.serveAPI(ctx, discovery.New(http.DefaultTransport, must.Get(url.Parse(cluster.URL))(t), logr.Discard()), new(controller.Set)))(t)
