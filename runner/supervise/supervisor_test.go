@@ -334,8 +334,8 @@ func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
 func TestSupervisor_IsToldWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	pair := must.Get(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))(t)
-	defer unix.Close(pair[0])
-	p := &supervisorProcess{stdin: os.NewFile(uintptr(pair[1]), "orders")}
+	theirs, p := os.NewFile(uintptr(pair[0]), "orders"), &supervisorProcess{stdin: os.NewFile(uintptr(pair[1]), "orders")}
+	defer theirs.Close()
 	defer p.stdin.Close()
 	for err := error(nil); err == nil; {
 		err = unix.Send(pair[1], make([]byte, 1<<10), unix.MSG_DONTWAIT)
