@@ -252,6 +252,9 @@ func (h *handler) succeed(ctx context.Context, is *release.Release, reason strin
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
 	}
 	for _, info := range list {
+		if ctx.Err() != nil {
+			return result{}, ctx.Err() // it was stopped
+		}
 		// Helm's patch of a custom resource does not look at the live one, which an interrupted run may have changed.
 		err := h.helmMarks(info)
 		if err == nil {

@@ -36,17 +36,32 @@ type records struct {
 	// cut holds the full manifests of revisions from which objects are left out, because their kinds are no longer served.
 	// The keys are the salts of the revisions.
 	cut map[string]string
+	// hooks holds all hooks of the revisions from which hooks are left out, because they have succeeded. The keys are the
+	// numbers of the revisions.
+	hooks map[int][]*v1.Hook
 }
 
-// whole returns a revision as its record and its seal have it: with the objects that are left out during the run.
+// whole returns a revision as its record and its seal have it: with the objects and hooks that are left out during the run.
 func (r *records) whole(is *v1.Release) *v1.Release {
 	manifest, cut := r.cut[is.Labels[labelSalt]]
-	if !cut {
+	hooks, hidden := r.hooks[is.Version]
+	if !cut && !hidden {
 		return is
 	}
 	whole := *is
-	whole.Manifest = manifest
+	if cut {
+		whole.Manifest = manifest
+	}
+	if hidden {
+		whole.Hooks = hooks
+	}
 	return &whole
+}
+
+// leaveOut hides hooks of a revision from Helm.
+func (r *records) leaveOut(is *v1.Release, hidden func(*v1.Hook) bool) {
+	r.hooks = map[int][]*v1.Hook{is.Version: is.Hooks}
+	is.Hooks = slices.DeleteFunc(slices.Clone(is.Hooks), hidden)
 }
 
 // Create implements [driver.Driver].

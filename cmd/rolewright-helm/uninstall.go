@@ -40,6 +40,9 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	h.reports.progress("Uninstall the release %s", h.name())
 	wait, _ := h.in.annotated("uninstall-wait", false)
 	if last.Info.Status != common.StatusUninstalled {
+		if last.Info.Status == common.StatusUninstalling {
+			h.records.leaveOut(last, deletedBefore)
+		}
 		if err = h.remove(ctx, true); err != nil && last.Info.Status == common.StatusUninstalled {
 			last.Info.Status = common.StatusUninstalling // a post-delete hook has failed, and the next run repeats it
 			err = errors.Join(err, h.config.Releases.Update(last))
@@ -62,6 +65,12 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
 	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
 	return result{changed: true}, nil
+}
+
+// deletedBefore tells whether a hook has succeeded in an earlier run of the uninstallation. It must not run again: what it
+// needs, or saves, may be deleted by now.
+func deletedBefore(hook *release.Hook) bool {
+	return slices.Equal(hook.Events, []release.HookEvent{release.HookPreDelete}) && hook.LastRun.Phase == release.HookPhaseSucceeded
 }
 
 // removable returns the last revision, which Helm uninstalls. It includes everything that revisions since the deployed one

@@ -450,3 +450,45 @@ func TestUninstall_PostDeleteHookFails(t *testing.T) {
 		}
 	}
 }
+
+// A pre-delete hook that has succeeded is not repeated with a post-delete hook that has failed: what it needs is deleted.
+func TestUninstall_PreDeleteHookRunsOnce(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+hook("before", "pre-delete")+hook("after", "post-delete"))
+	if _, text, err := c.run("reconcile"); err != nil { // the record gets the hooks
+		t.Fatalf("%v\n%s", err, text)
+	}
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	is, err := h.last()
+	c.try(err)
+	is.Info.Status = common.StatusUninstalling
+	for _, hook := range is.Hooks {
+		if hook.Name == "before" {
+			hook.LastRun.Phase = release.HookPhaseSucceeded
+		}
+	}
+	c.try(h.config.Releases.Update(is))
+	c.refuse = func(r *http.Request) int {
+		switch {
+		case r.Method != http.MethodPatch:
+		case r.URL.Path == configMaps+"before":
+			t.Error("the pre-delete hook runs again")
+			return http.StatusForbidden
+		case r.URL.Path == configMaps+"after":
+			return http.StatusForbidden
+		}
+		return 0
+	}
+	for range 2 { // the record keeps the hook that the first run left out
+		c.fails("Hook post-delete kettle/templates/a.yaml failed")
+	}
+	h, _ = c.handler("reconcile")
+	c.try(h.connect())
+	is, err = h.last()
+	c.try(err)
+	if len(is.Hooks) != 2 {
+		t.Errorf("the record has %d hooks", len(is.Hooks))
+	}
+}
