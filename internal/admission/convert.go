@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,10 +23,6 @@ const Kept = "rolewright.dev/other-versions"
 // maxKept bounds the annotation, in bytes: the API server accepts 256 KiB of annotations.
 const maxKept = 128 << 10
 
-// tooLarge is the value of the label [Kept] of an object that lacks fields, because they do not fit into the
-// annotation.
-const tooLarge = "too-large"
-
 // errKept is returned for an object whose fields do not fit into the annotation.
 var errKept = errors.New("fields that have no place in the other version are too large to be kept in an annotation")
 
@@ -40,8 +35,6 @@ type Fits func(version, path string, value any) (bool, error)
 // has its fields in the same places as the watch's version. Fields that cannot be moved are kept
 // in the annotation [Kept]. The conversion back to their version restores them if they fit its
 // schema: users can write the annotation, and the API server checks no schema after a conversion.
-// If fields of the watch's version are too large to be kept, the object has the label [Kept] instead,
-// and the conversion back is refused: for an error, the API server would refuse to list the kind.
 func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits) error {
 	gv, err := schema.ParseGroupVersion(o.GetAPIVersion())
 	if err != nil {
@@ -52,19 +45,7 @@ func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits
 		if step[0] == step[1] {
 			continue
 		}
-		err := move(o, step[0], step[1], moves(w, step[0], step[1]), fits)
-		switch labels := o.GetLabels(); {
-		case step[0] != hub && labels[Kept] == tooLarge:
-			err = fmt.Errorf("%w: write the object in version %s", errKept, hub)
-		case step[0] == hub && errors.Is(err, errKept):
-			err = nil
-			if labels == nil {
-				labels = map[string]string{}
-			}
-			labels[Kept] = tooLarge
-			o.SetLabels(labels)
-		}
-		if err != nil {
+		if err := move(o, step[0], step[1], moves(w, step[0], step[1]), fits); err != nil {
 			return fmt.Errorf("%s %s/%s from %s to %s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), gv.Version, to, err)
 		}
 	}
@@ -259,13 +240,13 @@ func writeKept(o *unstructured.Unstructured, held kept) error {
 	if err != nil {
 		return fmt.Errorf("encode what is kept: %w", err)
 	}
+	if len(text) > maxKept {
+		return errKept
+	}
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
 	annotations[Kept] = string(text)
-	if len(text) > maxKept || validation.ValidateAnnotationsSize(annotations) != nil {
-		return errKept
-	}
 	o.SetAnnotations(annotations)
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -101,32 +100,6 @@ func TestConvert_WhatUsersKeep(t *testing.T) {
 	large := jar("v1alpha1", `{"old":"`+strings.Repeat("x", maxKept)+`"}`)
 	if err := Convert(large, "v1", w, anything); err == nil || !strings.Contains(err.Error(), "too large to be kept") {
 		t.Errorf("a field that is too large: %v", err)
-	}
-}
-
-// One object whose fields cannot be kept must not make lists of its kind fail: it is read without them, and only its writes
-// in that version are refused.
-func TestConvert_ReadsWhatCannotBeKept(t *testing.T) {
-	t.Parallel()
-	w := converting(watches.Move{To: "spec.color"})
-	for name, annotations := range map[string]map[string]string{
-		"other values fill the annotation": {Kept: `{"v9":{"spec.x":"` + strings.Repeat("x", maxKept-40) + `"}}`},
-		"other annotations leave no room":  {"a": strings.Repeat("x", validation.TotalAnnotationSizeLimitB-20)},
-	} {
-		o := jar("v1", `{"color":"x","size":1}`)
-		o.SetAnnotations(annotations)
-		if err := Convert(o, "v1alpha1", w, anything); err != nil {
-			t.Errorf("%s: %.200s", name, err)
-			continue
-		}
-		if got := specOf(t, o); got != `{"size":1}` || o.GetLabels()[Kept] != tooLarge {
-			t.Errorf("%s: %s, labels %v", name, got, o.GetLabels())
-		}
-		for _, to := range []string{"v1", "v1beta1"} {
-			if err := Convert(o.DeepCopy(), to, w, anything); !errors.Is(err, errKept) {
-				t.Errorf("%s: back as %s: %.200v", name, to, err)
-			}
-		}
 	}
 }
 
