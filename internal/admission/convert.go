@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits
 		if step[0] == step[1] {
 			continue
 		}
-		if err := move(o, step[0], step[1], moves(w, step[0], step[1]), fits); err != nil {
+		if err := move(o, step[0], step[1], w, fits); err != nil {
 			return fmt.Errorf("%s %s/%s from %s to %s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), gv.Version, to, err)
 		}
 	}
@@ -80,10 +81,39 @@ func (k kept) add(version, path string, value any) {
 	k[version][path] = value
 }
 
+// prune removes what no conversion puts back. Anyone who may write an object can fill its annotation with such values, and
+// the API server lists no object of the kind if one of them cannot be converted.
+func (k kept) prune(w watches.Watch, fits Fits) error {
+	for version, fields := range k {
+		for path, value := range fields {
+			fit := named(w, version, path)
+			if fit {
+				var err error
+				if fit, err = fits(version, path, value); err != nil {
+					return err
+				}
+			}
+			if !fit {
+				delete(fields, path)
+			}
+		}
+	}
+	return nil
+}
+
+// named tells whether a move names a path of a version.
+func named(w watches.Watch, version, path string) bool {
+	return slices.ContainsFunc(w.Webhooks.Conversion, func(c watches.Conversion) bool {
+		return slices.ContainsFunc(c.Moves, func(m watches.Move) bool {
+			return path != "" && (version == c.From && path == m.From || version == w.GVK.Version && path == m.To)
+		})
+	})
+}
+
 // move makes the moves. It takes all fields before it puts the first one, so that two fields can
 // swap places.
-func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fits Fits) error {
-	held := readKept(o)
+func move(o *unstructured.Unstructured, from, to string, w watches.Watch, fits Fits) error {
+	held, list := readKept(o), moves(w, from, to)
 	taken := map[string]any{}
 	for _, m := range list {
 		if v, ok := take(o.Object, m.From); ok {
@@ -119,7 +149,13 @@ func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fi
 			delete(back, path)
 		}
 	}
-	return writeKept(o, held)
+	err := writeKept(o, held)
+	if errors.Is(err, errKept) {
+		if err = held.prune(w, fits); err == nil {
+			err = writeKept(o, held)
+		}
+	}
+	return err
 }
 
 // take removes a field and returns its value, and removes mappings below spec that become empty.
@@ -236,17 +272,20 @@ func writeKept(o *unstructured.Unstructured, held kept) error {
 		}
 		return nil
 	}
-	text, err := json.Marshal(held)
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // escapes have six times the length
+	if err := encoder.Encode(held); err != nil {
 		return fmt.Errorf("encode what is kept: %w", err)
 	}
-	if len(text) > maxKept {
+	text.Truncate(text.Len() - 1) // the end of the line
+	if text.Len() > maxKept {
 		return errKept
 	}
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[Kept] = string(text)
+	annotations[Kept] = text.String()
 	o.SetAnnotations(annotations)
 	return nil
 }

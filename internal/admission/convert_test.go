@@ -97,6 +97,15 @@ func TestConvert_WhatUsersKeep(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", text, got, want)
 		}
 	}
+	w = converting(watches.Move{From: "spec.old"}, watches.Move{To: "spec.x"})
+	for _, kept := range []string{`{"v9":{"spec.x":"%s"}}`, `{"v1alpha1":{"spec.other":"%s"}}`, `{"v1alpha1":{"spec.old":"%s"}}`} {
+		o := jar("v1", `{"x":"<"}`)
+		o.SetAnnotations(map[string]string{Kept: fmt.Sprintf(kept, strings.Repeat("<", maxKept+len("%s")-len(kept)))})
+		must.Do(t, Convert(o, "v1alpha1", w, func(_, _ string, value any) (bool, error) { return value == "<", nil }))
+		if got := o.GetAnnotations()[Kept]; got != `{"v1":{"spec.x":"<"}}` {
+			t.Errorf("%s: %.60s is kept", kept, got)
+		}
+	}
 	large := jar("v1alpha1", `{"old":"`+strings.Repeat("x", maxKept)+`"}`)
 	if err := Convert(large, "v1", w, anything); err == nil || !strings.Contains(err.Error(), "too large to be kept") {
 		t.Errorf("a field that is too large: %v", err)

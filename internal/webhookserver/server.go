@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,8 +63,9 @@ type Server struct {
 
 	server webhook.Server
 	// calls and conversions limit the work at a time: any client that reaches the port may
-	// send requests, without a token.
-	calls, conversions chan struct{}
+	// send requests, without a token. A large review takes all places for conversions.
+	calls       chan struct{}
+	conversions *semaphore.Weighted
 	// bodies and questions count the bytes in memory of reviews to convert, and of requests
 	// for admission. They have separate limits, so that neither kind uses up all memory.
 	bodies, questions atomic.Int64
@@ -76,8 +78,10 @@ const (
 	maxCalls = 4
 	// maxConversions is how many reviews are answered at a time, and maxReview how many bytes one
 	// may have. The API server asks about each object of a list by itself, as it reads them.
-	maxConversions = 1
+	maxConversions = 4
 	maxReview      = 16 << 20
+	// smallReview is how many bytes a review may have that takes only one of the places.
+	smallReview = 256 << 10
 	// maxObject is how many bytes an object to convert may have, as many as the API server reads in a
 	// request. A decoded object takes up to 50 times the memory of its text.
 	maxObject = 3 << 20
@@ -96,7 +100,7 @@ func New(o Options) *Server {
 		o.Certificates.served = make(chan struct{})
 	}
 	s := &Server{
-		Options: o, calls: make(chan struct{}, maxCalls), conversions: make(chan struct{}, maxConversions),
+		Options: o, calls: make(chan struct{}, maxCalls), conversions: semaphore.NewWeighted(maxConversions),
 		logged: rate.Sometimes{Interval: time.Minute},
 	}
 	mux := http.NewServeMux()
@@ -250,10 +254,14 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 // places for conversions. A slow client cannot hold a place: the request has been read before,
 // and the answer is sent afterwards.
 func (s *Server) reviewed(ctx context.Context, body []byte) (answer []byte, code int) {
-	if !enter(ctx, s.conversions) {
+	places := int64(1)
+	if len(body) > smallReview {
+		places = maxConversions
+	}
+	if s.conversions.Acquire(ctx, places) != nil {
 		return []byte("busy"), http.StatusServiceUnavailable
 	}
-	defer func() { <-s.conversions }()
+	defer s.conversions.Release(places)
 	var asked review
 	if err := utiljson.Unmarshal(body, &asked); err != nil || asked.Request == nil {
 		return []byte("no ConversionReview with a request"), http.StatusBadRequest
@@ -297,7 +305,10 @@ func (s *Server) review(ctx context.Context, asked *request) *apiextensionsv1.Co
 	_, _ = objects.Token() // the bracket of the list
 	for objects.More() {
 		var raw json.RawMessage
-		err := objects.Decode(&raw)
+		err := ctx.Err() // the client may have gone
+		if err == nil {
+			err = objects.Decode(&raw)
+		}
 		if err == nil {
 			kind, raw, err = s.converted(ctx, raw, asked.DesiredAPIVersion)
 		}
