@@ -141,8 +141,6 @@ type situation struct {
 	generation  int64
 	// moved is true if another watch of the kind made the last run.
 	moved bool
-	// annotated is true if only the object differs from the last run's inputs, and its annotations are inputs.
-	annotated bool
 	// environment is true if only the environment differs from the last run's inputs.
 	environment bool
 	// others is the cause of a run if only other objects differ from the last run's inputs; else empty.
@@ -237,7 +235,7 @@ func (s situation) due(now time.Time) plan {
 			}
 			return plan{cause: s.others}
 		}
-		if last.Generation != s.generation || s.generation == 0 || s.annotated {
+		if last.Generation != s.generation || s.generation == 0 {
 			if wait := last.Finished.Add(loopPause).Sub(now); s.ownSpec && s.loops >= loopRuns && wait > 0 {
 				return plan{wait: min(wait, loopPause)}
 			}

@@ -71,8 +71,6 @@ func TestDecide(t *testing.T) {
 			plan{cause: causeChanged}},
 		{"content changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" })},
 			plan{cause: causeContent}},
-		{"watched annotation changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" }), annotated: true},
-			plan{cause: causeChanged}},
 		{"new generation of the same inputs", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Generation = 9 })}, plan{}},
 		{"asked for", situation{last: run(status.Succeeded, time.Second), requested: "b"}, plan{cause: causeManual}},
 		{"asked for, failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(9), handled("a")), requested: "b"}, plan{cause: causeManual}},

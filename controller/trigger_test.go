@@ -108,8 +108,6 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 			"environment: DEFAULT_TEA_VERSION", causeEnvironment},
 		{"environment and playbook", func() { t.Setenv("DEFAULT_TEA_VERSION", "3"); write("play/site.yml", play("c")) },
 			"content: roles and playbooks; environment: DEFAULT_TEA_VERSION", causeContent},
-		{"annotations become inputs", func() { w.WatchAnnotationsChanges = true; r.watch = w }, "object; settings: watchAnnotationsChanges", causeContent},
-		{"annotation", func() { obj.SetAnnotations(map[string]string{"a": "b"}) }, "object", causeChanged},
 		{"object", func() { obj.SetGeneration(7); obj.Object["spec"] = map[string]any{"a": int64(2)} }, "object", causeChanged},
 	} {
 		tt.change()
