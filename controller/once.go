@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -106,15 +107,20 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 
 // onceStore returns a store in a runner root of its own, which it sets in opts. tidy is called after the run.
 func onceStore(opts *Options, log logr.Logger) (store *runstore.Store, tidy func(), err error) {
-	if opts.RunnerRoot, err = runstore.OnceRoot(opts.RunnerRoot); err != nil {
+	var lock *os.File
+	if opts.RunnerRoot, lock, err = runstore.OnceRoot(opts.RunnerRoot); err != nil {
 		return nil, nil, err
+	}
+	tidy = func() {
+		if err := errors.Join(runstore.TidyOnce(opts.RunnerRoot, kubeconfigFile), lock.Close()); err != nil {
+			log.Error(err, "Directories of earlier runs cannot be removed", "directory", filepath.Dir(opts.RunnerRoot))
+		}
 	}
 	store, err = runstore.New(runstore.Options{
 		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
 	}, log)
-	return store, func() {
-		if err := runstore.TidyOnce(opts.RunnerRoot, kubeconfigFile); err != nil {
-			log.Error(err, "Directories of earlier runs cannot be removed", "directory", filepath.Dir(opts.RunnerRoot))
-		}
-	}, err
+	if err != nil {
+		tidy()
+	}
+	return store, tidy, err
 }

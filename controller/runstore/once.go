@@ -2,12 +2,15 @@ package runstore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/rundir"
 )
@@ -17,47 +20,82 @@ const (
 	onceName = "once-"
 	// onceKept is how many of them are kept after their runs.
 	onceKept = 20
-	// endFile is the file in a run's directory in which its supervisor notes how the run ended.
-	endFile = "end.json"
+	// onceStarts is how long a process may take from the creation of its root to its lock.
+	onceStarts = time.Minute
 )
 
 // OnceRoot creates a runner root for one run, in runnerRoot. A store takes each run that it did not begin
-// for one of an earlier process, so processes that work at the same time must not share a root.
-func OnceRoot(runnerRoot string) (string, error) {
-	return Dir(runnerRoot, filepath.Join(clustersDir, onceName+uuid.NewString()))
+// for one of an earlier process, so processes that work at the same time must not share a root. The root is
+// in use until the caller closes lock.
+func OnceRoot(runnerRoot string) (root string, lock *os.File, err error) {
+	root, err = Dir(runnerRoot, filepath.Join(clustersDir, onceName+uuid.NewString()))
+	if err == nil {
+		lock, err = locked(root)
+	}
+	return root, lock, err
+}
+
+// locked opens a root and locks it.
+func locked(root string) (*os.File, error) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", root, err), dir.Close())
+	}
+	return dir, nil
 }
 
 // TidyOnce is called with what [OnceRoot] has returned, after the run. It removes the root if it has no
 // run. Of the others beside it, it keeps those in use and the newest ones. From runs whose process was
 // killed, it removes the files given, as [Store.Settled] does.
 func TidyOnce(root string, given ...string) error {
-	roots, _ := filepath.Glob(filepath.Join(filepath.Dir(root), "*"+onceName+"*")) // the pattern is ours
-	began := map[string]int64{}
+	entries, err := os.ReadDir(filepath.Dir(root))
+	errs := []error{err}
+	began := map[string]time.Time{}
 	var ended []string
-	var errs []error
-	for _, r := range roots {
-		info, err := os.Stat(r)
-		switch runs, _ := filepath.Glob(filepath.Join(r, runsDir, "*", "*")); {
-		case err != nil: // another process removes it
-		case strings.HasPrefix(filepath.Base(r), "."), r == root && len(runs) == 0: // its removal was cut short; or its run is not kept
-			errs = append(errs, rundir.Remove(r))
-		case len(runs) > 0 && !slices.ContainsFunc(runs, inProgress):
-			began[r], ended = info.ModTime().UnixNano(), append(ended, r)
-			for _, run := range runs {
-				errs = append(errs, rundir.Strip(run, given...))
+	for _, e := range entries {
+		r := filepath.Join(filepath.Dir(root), e.Name())
+		info, err := e.Info()
+		if err != nil || !strings.HasPrefix(strings.TrimLeft(e.Name(), "."), onceName) {
+			continue
+		}
+		if r != root {
+			lock, err := locked(r)
+			if err != nil {
+				continue // in use, or removed
 			}
+			defer lock.Close()
+		}
+		objects, _ := os.ReadDir(filepath.Join(r, runsDir))
+		switch {
+		case strings.HasPrefix(e.Name(), "."): // its removal was cut short
+			errs = append(errs, rundir.Remove(r))
+		case len(objects) > 0 && r != root:
+			began[r], ended = info.ModTime(), append(ended, r)
+			errs = append(errs, stripAll(r, given)...)
+		case len(objects) == 0 && (r == root || time.Since(info.ModTime()) > onceStarts):
+			errs = append(errs, rundir.Remove(r))
 		}
 	}
-	slices.SortFunc(ended, func(a, b string) int { return int(began[b] - began[a]) })
-	for _, r := range ended[min(onceKept, len(ended)):] {
+	slices.SortFunc(ended, func(a, b string) int { return began[b].Compare(began[a]) })
+	for _, r := range ended[min(onceKept-1, len(ended)):] {
 		errs = append(errs, rundir.Remove(r))
 	}
 	return errors.Join(errs...)
 }
 
-// inProgress reports whether neither the run's process nor its supervisor has noted that it has ended.
-func inProgress(run string) bool {
-	_, noted := os.Lstat(filepath.Join(run, outcomeFile))
-	_, supervised := os.Lstat(filepath.Join(run, endFile))
-	return noted != nil && supervised != nil
+// stripAll strips all runs in a root.
+func stripAll(root string, given []string) (errs []error) {
+	objects, _ := os.ReadDir(filepath.Join(root, runsDir))
+	for _, o := range objects {
+		runs, _ := os.ReadDir(filepath.Join(root, runsDir, o.Name()))
+		for _, run := range runs {
+			if run.IsDir() {
+				errs = append(errs, rundir.Strip(filepath.Join(root, runsDir, o.Name(), run.Name()), given...))
+			}
+		}
+	}
+	return errs
 }

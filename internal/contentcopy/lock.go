@@ -16,7 +16,7 @@ import (
 // because NFS makes locks known to other nodes only for files that are open for writing.
 const lockSuffix = ".lock"
 
-// unlockedAge is how old a copy without a lock file must be to be removed: an earlier version made it, and may use it.
+// unlockedAge is how old a copy without a lock file must be to be removed: an earlier version may be about to lock it.
 const unlockedAge = time.Hour
 
 // newRoot makes the directory of a copy in parent, and its locked lock file.
@@ -78,9 +78,21 @@ func removeLeft(parent string) {
 			}
 		case errors.Is(err, fs.ErrNotExist) && !isLock:
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unlockedAge {
-				removeRoot(root)
+				removeUnlocked(root)
 			}
 		}
 		_ = lock.Close() // of a nil file, an error
+	}
+}
+
+// removeUnlocked removes a copy without a lock file. Earlier versions lock its directory as long as they use it.
+func removeUnlocked(root string) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		removeRoot(root)
 	}
 }
