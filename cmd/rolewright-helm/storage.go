@@ -73,8 +73,8 @@ func (r *records) Create(key string, rel release.Releaser) error {
 	return r.inMemory.Create(key, rel)
 }
 
-// Update implements [driver.Driver]. It repeats a write that fails for a moment, for up to 8 seconds: the next run would do
-// again, or roll back, what the record does not say.
+// Update implements [driver.Driver]. It repeats a write that fails for a moment, with pauses of 8 seconds in all: the next run would
+// do again, or roll back, what the record does not say.
 func (r *records) Update(key string, rel release.Releaser) error {
 	often := wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2}
 	is, _ := rel.(*v1.Release) // Helm stores nothing else

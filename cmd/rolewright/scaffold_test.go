@@ -143,6 +143,13 @@ func TestGenerateCRD_OfTwoVersions(t *testing.T) {
 	if text := string(must.Get(os.ReadFile(crd))(t)); strings.Count(text, "                size:\n") != 2 {
 		t.Errorf("the CRD is\n%s", text)
 	}
+	must.Do(t, os.Remove(crd))
+	if code, _, stderr := invoke("rolewright", "generate", "crd"); code != 0 {
+		t.Errorf("without a CRD: %s", stderr)
+	}
+	if text := string(must.Get(os.ReadFile(crd))(t)); strings.Count(text, "                size:\n") != 2 || strings.Count(text, "storage: true") != 1 {
+		t.Errorf("the new CRD is\n%s", text)
+	}
 	must.Do(t, os.CopyFS("roles/other", os.DirFS("roles/web")))
 	replaceIn(t, "roles/other/meta/argument_specs.yml", "size: {type: int}", "colour: {}")
 	replaceIn(t, "watches.yaml", "- group: apps.example.com", "- {group: apps.example.com, version: v1, kind: Web, role: other, selector: {matchLabels: {a: b}}}\n- selector: {matchLabels: {a: c}}\n  group: apps.example.com")

@@ -164,7 +164,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	err = o.sum(cmd.ErrOrStderr(), results)
 	if err == nil && !o.current && o.runnerRoot != given { // no other command is in this cluster
-		err = rundir.Remove(o.runnerRoot)
+		if left := rundir.Remove(o.runnerRoot); left != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "the artifacts of the runs cannot be removed: %v\n", left)
+		}
 	}
 	return err
 }

@@ -156,7 +156,7 @@ func (r *Runner) takeOver(ctx context.Context) (secret *corev1.Secret, err error
 		if err == nil && r.opts.Has == nil {
 			err = r.adopt(ctx, func(types.UID) bool { return true }, time.Now())
 		}
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) { // such as the namespace
 			return false, err
 		}
 		if err != nil && ctx.Err() == nil {

@@ -274,14 +274,22 @@ func (k *Kind) findVersion(dir string) (f File, err error) {
 // takeDefinition takes the file, plural and scope from the CRD that the directory has for the kind, and returns its text.
 // An earlier definition with the same file replaces what the directory has.
 func (k *Kind) takeDefinition(dir string, earlier ...Definition) (old string, err error) {
-	k.file, old, err = k.find(dir)
+	if k.file, old, err = k.find(dir); err != nil {
+		return "", err
+	}
+	found := old != ""
 	for _, d := range earlier {
-		if d.File.Path == k.file {
-			old = d.File.Text
+		if d.File.Path != k.file {
+			continue
+		}
+		if old = d.File.Text; !found { // it has only the version of its own watch
+			if old, err = k.addVersion(old); err != nil {
+				return "", err
+			}
 		}
 	}
-	if err != nil || old == "" {
-		return "", err
+	if old == "" {
+		return "", nil
 	}
 	if err := k.takeNames(old); err != nil {
 		return "", fmt.Errorf("%s: %w", k.file, err)
