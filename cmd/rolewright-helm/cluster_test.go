@@ -130,6 +130,17 @@ func (c *cluster) after(manifest, salt string, status common.Status) *release.Re
 	return &next
 }
 
+// rewrite changes the record of the last revision.
+func (c *cluster) rewrite(change func(last *release.Release)) {
+	c.t.Helper()
+	h, _ := c.handler("reconcile")
+	c.try(h.connect())
+	last, err := h.last()
+	c.try(err)
+	change(last)
+	c.try(h.config.Releases.Update(last))
+}
+
 // makes creates the objects of a manifest as Helm does for the release.
 func (c *cluster) makes(manifest string) {
 	c.t.Helper()

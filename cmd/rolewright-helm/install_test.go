@@ -141,12 +141,7 @@ func TestReconcile_InstalledWithAnOldRecord(t *testing.T) {
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
 	_, _, err := c.run("reconcile")
 	c.try(err)
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	rel, err := h.last()
-	c.try(err)
-	rel.Info.Status = common.StatusPendingInstall
-	c.try(h.config.Releases.Update(rel))
+	c.rewrite(func(last *release.Release) { last.Info.Status = common.StatusPendingInstall })
 	for _, action := range []string{"check", "reconcile"} {
 		r, text, err := c.run(action)
 		deployed := c.get(record).GetLabels()["status"] == string(common.StatusDeployed)
@@ -173,16 +168,11 @@ func TestInstall_CutShort(t *testing.T) {
 		c := newCluster(t)
 		made := chartOfTwo + role + "more}\n" + role + "kept, annotations: {helm.sh/resource-policy: keep}}\n" + role + "theirs}\n"
 		c.release(made)
-		h, _ := c.handler("reconcile")
-		c.try(h.connect())
-		rel, err := h.last()
-		c.try(err)
-		rel.Info.Status = common.StatusPendingInstall
-		c.try(h.config.Releases.Update(rel))
+		c.rewrite(func(last *release.Release) { last.Info.Status = common.StatusPendingInstall })
 		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
 		c.change(roles+"theirs", func(is *unstructured.Unstructured) { is.SetAnnotations(nil) })
 		c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo)
-		h, _ = c.handler("reconcile")
+		h, _ := c.handler("reconcile")
 		h.in.settings.TakeOwnership = own
 		if _, err := h.act(t.Context()); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,12 +160,7 @@ func TestUpgrade_LeavesWhatCannotBeRead(t *testing.T) {
 func TestUpgrade_FromTheRevisionThatCounts(t *testing.T) {
 	c := newCluster(t)
 	c.release(chartOfTwo)
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	rel, err := h.last()
-	c.try(err)
-	rel.Info.Status = common.StatusSuperseded
-	c.try(h.config.Releases.Update(rel))
+	c.rewrite(func(last *release.Release) { last.Info.Status = common.StatusSuperseded })
 	c.objects[roles+"theirs"] = &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "theirs"},
 	}}
@@ -172,7 +168,7 @@ func TestUpgrade_FromTheRevisionThatCounts(t *testing.T) {
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), strings.Replace(chartOfTwo, "---", "data: {a: b}\n---", 1))
 	h, file := c.handler("reconcile")
 	h.in.settings.MaxHistory = 2
-	_, err = h.act(t.Context())
+	_, err := h.act(t.Context())
 	text, readErr := os.ReadFile(file)
 	c.try(readErr)
 	if err != nil || !strings.Contains(string(text), "ReleaseUpgraded") || c.get(roles+"theirs") == nil || c.get(record) == nil {
@@ -280,12 +276,9 @@ func TestReconcile_InstallationThatFoundObjects(t *testing.T) {
 		c := newCluster(t)
 		c.release(chartOfTwo)
 		c.change(itself, func(is *unstructured.Unstructured) { delete(is.Object, "status") })
-		h, _ := c.handler("reconcile")
-		c.try(h.connect())
-		rel, err := h.last()
-		c.try(err)
-		rel.Info.Status, rel.Labels = common.StatusFailed, map[string]string{labelSalt: "s", labelFound: label}
-		c.try(h.config.Releases.Update(rel))
+		c.rewrite(func(last *release.Release) {
+			last.Info.Status, last.Labels = common.StatusFailed, map[string]string{labelSalt: "s", labelFound: label}
+		})
 		c.write(filepath.Join(c.chart, "templates", "a.yaml"), roleNamed+"it}\n")
 		if _, text, err := c.run("reconcile"); err != nil {
 			t.Fatalf("%v\n%s", err, text)

@@ -385,12 +385,7 @@ func TestRelease_OfAnotherKind_NoObjects(t *testing.T) {
 	if _, text, err := c.run("reconcile"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	rel, err := h.last()
-	c.try(err)
-	rel.Info.Status = common.StatusPendingInstall
-	c.try(h.config.Releases.Update(rel))
+	c.rewrite(func(last *release.Release) { last.Info.Status = common.StatusPendingInstall })
 	delete(c.objects, configMaps+"it")
 	delete(c.objects, roles+"it")
 	c.change(itself, func(is *unstructured.Unstructured) {
@@ -459,17 +454,14 @@ func TestUninstall_PreDeleteHookRunsOnce(t *testing.T) {
 	if _, text, err := c.run("reconcile"); err != nil { // the record gets the hooks
 		t.Fatalf("%v\n%s", err, text)
 	}
-	h, _ := c.handler("reconcile")
-	c.try(h.connect())
-	is, err := h.last()
-	c.try(err)
-	is.Info.Status = common.StatusUninstalling
-	for _, hook := range is.Hooks {
-		if hook.Name == "before" {
-			hook.LastRun.Phase = release.HookPhaseSucceeded
+	c.rewrite(func(last *release.Release) {
+		last.Info.Status = common.StatusUninstalling
+		for _, hook := range last.Hooks {
+			if hook.Name == "before" {
+				hook.LastRun.Phase = release.HookPhaseSucceeded
+			}
 		}
-	}
-	c.try(h.config.Releases.Update(is))
+	})
 	c.refuse = func(r *http.Request) int {
 		switch {
 		case r.Method != http.MethodPatch:
@@ -484,11 +476,9 @@ func TestUninstall_PreDeleteHookRunsOnce(t *testing.T) {
 	for range 2 { // the record keeps the hook that the first run left out
 		c.fails("Hook post-delete kettle/templates/a.yaml failed")
 	}
-	h, _ = c.handler("reconcile")
-	c.try(h.connect())
-	is, err = h.last()
-	c.try(err)
-	if len(is.Hooks) != 2 {
-		t.Errorf("the record has %d hooks", len(is.Hooks))
-	}
+	c.rewrite(func(last *release.Release) {
+		if len(last.Hooks) != 2 {
+			t.Errorf("the record has %d hooks", len(last.Hooks))
+		}
+	})
 }
