@@ -59,9 +59,9 @@ time. Unless ANSIBLE_GATHERING is set, it is taken from config/manager/manager.y
 
 The exit code is 0 if the run has succeeded, 1 if not, and 4 if it has reached
 --timeout or the timeout of the watch. The directories of the newest 20 runs are kept
-in --runner-root. With -o json one object is printed, with
-the keys run, result, reason, message, exitCode (of ansible-runner, -1 if that is
-not known), started, finished, counts, failedTask, warnings and directory.`,
+in --runner-root. With -o json one object is printed, with the keys run, result,
+reason, message, exitCode (of ansible-runner, -1 if that is not known), started,
+finished, counts, failedTask, warnings and directory.`,
 		Example: `  rolewright once -f config/samples/cache_v1_memcached.yaml --check --diff
   kubectl get memcached a -o yaml | rolewright once -f - -o json`,
 		Args: cobra.NoArgs,

@@ -2,9 +2,12 @@ package history
 
 import "slices"
 
-// maxPending is how many runs may wait to be written. They may also not take more than MaxBytes: a
+// maxPending and maxWaits bound the runs that wait to be written, and their bytes, which are also at most MaxBytes: a
 // process that cannot open the file, because another one has it, never writes them.
-const maxPending = 1000
+const (
+	maxPending = 1000
+	maxWaits   = 32 << 20
+)
 
 // Add adds a run that has ended. It does not wait: if runs end faster than they can be
 // written, the oldest that wait are lost.
@@ -12,7 +15,7 @@ func (s *Store) Add(r Run) {
 	s.mu.Lock()
 	s.pending, s.waits = append(s.pending, r), s.waits+size(r)
 	over := 0
-	for s.waits > s.opts.MaxBytes && over < len(s.pending)-1 || len(s.pending)-over > maxPending {
+	for s.waits > min(s.opts.MaxBytes, maxWaits) && over < len(s.pending)-1 || len(s.pending)-over > maxPending {
 		s.waits -= size(s.pending[over])
 		over++
 	}
