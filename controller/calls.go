@@ -85,7 +85,7 @@ func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 func (s *scope) attempts() int64 {
 	last := s.memory.last
 	if last != nil && last.Result == status.Failed && last.Mode == s.plan.mode() &&
-		(last.Fingerprint == s.fingerprint || s.deleting && s.ownSpec(s.active.Generation)) &&
+		(last.Fingerprint == s.fingerprint || s.deleting && s.ownChange(s.active.Generation)) &&
 		(last.Cause == string(causeDeleted)) == s.deleting {
 		return last.Attempts
 	}

@@ -7,11 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
 )
 
 // A role and another controller that change the same object back and forth would run for ever,
-// and so would a role that changes its own object's spec in each run. After loopRuns runs in a
+// and so would a role that changes its own object in each run. After loopRuns runs in a
 // row, such changes start only one run per loopPause.
 const (
 	loopRuns  = 10
@@ -19,11 +20,11 @@ const (
 )
 
 // loops returns how many runs in a row, up to run, were started by changes of others or, with
-// ownSpec, of the last run itself; n is the number up to last. Failed runs count, too, since a
+// own, of the last run itself; n is the number up to last. Failed runs count, too, since a
 // change of a reference does not wait for the retry. A timed run does not end the series if a
 // dependent had changed when it began: the change would have started a run anyway.
-func loops(n int, last *status.Run, run status.Run, ownSpec, changed bool) int {
-	effect := byEffect(run, ownSpec)
+func loops(n int, last *status.Run, run status.Run, own, changed bool) int {
+	effect := byEffect(run, own)
 	switch {
 	case run.Result == status.Interrupted:
 		return 0
@@ -37,26 +38,27 @@ func loops(n int, last *status.Run, run status.Run, ownSpec, changed bool) int {
 	return n + 1
 }
 
-// byEffect reports whether run was started by a change of others or, with ownSpec, of the last run itself.
-func byEffect(run status.Run, ownSpec bool) bool {
-	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) || cause(run.Cause) == causeChanged && ownSpec
+// byEffect reports whether run was started by a change of others or, with own, of the last run itself.
+func byEffect(run status.Run, own bool) bool {
+	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) ||
+		own && slices.Contains([]cause{causeChanged, causeContent}, cause(run.Cause))
 }
 
 // countLoops counts a run that ended, and returns how many of its sort there were in a row. Changes of dependents in other
 // namespaces are counted separately: clients with access only there must not be able to delay changes here.
-func (m *memory) countLoops(run status.Run, ownSpec, changed, otherNamespace bool) int {
+func (m *memory) countLoops(run status.Run, own, changed, otherNamespace bool) int {
 	if otherNamespace && cause(run.Cause) == causeDependent {
 		m.otherNamespaceLoops = loops(m.otherNamespaceLoops, m.last, run, false, false)
 		return m.otherNamespaceLoops
 	}
-	if !byEffect(run, ownSpec) {
+	if !byEffect(run, own) {
 		m.otherNamespaceLoops = loops(m.otherNamespaceLoops, m.last, run, false, changed || otherNamespace)
 	}
 	last := m.last
 	if last != nil && !m.nearEnd.IsZero() {
 		last = &status.Run{Finished: m.nearEnd}
 	}
-	m.loops, m.nearEnd = loops(m.loops, last, run, ownSpec, changed), run.Finished
+	m.loops, m.nearEnd = loops(m.loops, last, run, own, changed), run.Finished
 	return m.loops
 }
 
@@ -68,19 +70,24 @@ func effectPause(n int) time.Duration {
 	return minPeriod // another controller may change back what a run does
 }
 
-// ownSpec reports whether the last run itself made this generation, by changing the object's spec.
-func (s *scope) ownSpec(generation int64) bool {
-	return s.memory.ownSpec > 0 && s.memory.ownSpec == generation
+// ownChange reports whether the last run itself made this generation, by changing the object's spec, or has changed its
+// annotations. A run that has written its object counts as the one that changed them: nothing says who did.
+func (s *scope) ownChange(generation int64) bool {
+	m := s.memory
+	if m.ownSpec > 0 {
+		return m.ownSpec == generation
+	}
+	return m.ownWrite && m.last != nil && m.last.Generation == generation && among(s.changes(), fingerprint.OfObject)
 }
 
 // noteLoop counts the run that ended, and notes in it if it is part of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
-	ownSpec := s.ownSpec(run.Generation)
-	n := s.memory.countLoops(*run, ownSpec, s.dependentChanged, s.changedInOtherNamespace)
+	own := s.ownChange(run.Generation)
+	n := s.memory.countLoops(*run, own, s.dependentChanged, s.changedInOtherNamespace)
 	if n < loopRuns {
 		return
 	}
-	if !byEffect(*run, ownSpec) {
+	if !byEffect(*run, own) {
 		if last := s.memory.last; last != nil && last.Loop != "" { // the loop goes on
 			run.Loop, run.Warnings = last.Loop, append(run.Warnings, last.Loop)
 		}
@@ -89,8 +96,8 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	run.Loop = fmt.Sprintf("It ran %d times in a row because other clients changed what it owns, the last time: %s. "+
 		"Such changes start one run each %s now. Find out which client writes those fields, or leave them out of the role",
 		n, run.Trigger, loopPause)
-	if ownSpec && run.Cause == string(causeChanged) {
-		run.Loop = fmt.Sprintf("It ran %d times in a row because its own role changes its spec, the last time: %s. "+
+	if own && slices.Contains([]cause{causeChanged, causeContent}, cause(run.Cause)) {
+		run.Loop = fmt.Sprintf("It ran %d times in a row because its own role changes it, the last time: %s. "+
 			"Such changes start one run each %s now. Write to the status of the object, or to another object",
 			n, run.Trigger, loopPause)
 	}

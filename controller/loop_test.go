@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,8 +66,8 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 	})
 }
 
-// A role that changes the spec of its own object in each run is slowed down too, and the object says so. Edits by others
-// are never slowed down, and do not count if they come while such a role runs.
+// A role that changes the spec of its own object in each run is slowed down too, or its annotations if they are inputs, and
+// the object says so. Edits by others are never slowed down, and do not count if they come while such a role runs.
 func TestLoops_OfOneRole(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
@@ -83,33 +84,43 @@ func TestLoops_OfOneRole(t *testing.T) {
 		runs[name]++
 		n := runs[name]
 		mu.Unlock()
-		set := func(c client.Client, field string) error {
-			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{%q:%d}}`, field, n))
-			return c.Patch(ctx, object(gvk, ns, name, nil), patch)
+		set := func(c client.Client, patch string) error {
+			return c.Patch(ctx, object(gvk, ns, name, nil), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, patch, n)))
 		}
 		own, err := asRun(req)
 		err = errors.Join(err, os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)) // what is remembered of the run
 		if name == "edited" && n <= loopRuns+2 {
-			err = errors.Join(err, set(c, "edit"))
+			err = errors.Join(err, set(c, `{"spec":{"edit":%d}}`))
 		}
 		if err == nil && (name == "edited" && n <= loopRuns+2 || name == "alone" && n <= loopRuns+1) {
-			err = set(own, "n")
+			err = set(own, `{"spec":{"n":%d}}`)
+		}
+		if err == nil && name == "stamped" && n <= loopRuns+1 {
+			err = set(own, `{"metadata":{"annotations":{"n":"%d"}}}`)
 		}
 		return succeeded(), err
 	}}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	w := watchOf(gvk)
+	w.WatchAnnotationsChanges = true
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
 	alone, edited := create(t, c, object(gvk, ns, "alone", nil)), create(t, c, object(gvk, ns, "edited", nil))
+	stamped := create(t, c, object(gvk, ns, "stamped", nil))
 	eventually(t, "the object says so", func() bool {
 		looping := condition(get(t, c, alone), status.Looping)
 		text := fmt.Sprint(looping["message"])
-		return looping["status"] == "True" && strings.Contains(text, "10 times in a row because its own role changes its spec, the last time: ") && strings.Contains(text, "spec.n")
+		return looping["status"] == "True" && strings.Contains(text, "10 times in a row because its own role changes it, the last time: ") && strings.Contains(text, "spec.n")
 	})
 	eventually(t, "the other one has run for each edit", func() bool { return ran("edited") == loopRuns+3 })
-	must.Be(t, "runs before it waits", loopRuns+1, ran("alone"))
-	update(t, c, alone, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })
-	eventually(t, "an edit starts a run at once", func() bool {
-		return ran("alone") == loopRuns+2 && len(condition(get(t, c, alone), status.Looping)) == 0
+	eventually(t, "the one whose annotations change says so, too", func() bool {
+		return strings.Contains(fmt.Sprint(condition(get(t, c, stamped), status.Looping)["message"]), "its own role changes it")
 	})
+	for name, o := range map[string]*unstructured.Unstructured{"alone": alone, "stamped": stamped} {
+		must.Be(t, "runs before it waits", loopRuns+1, ran(name))
+		update(t, c, o, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })
+		eventually(t, "an edit starts a run at once", func() bool {
+			return ran(name) == loopRuns+2 && len(condition(get(t, c, o), status.Looping)) == 0
+		})
+	}
 	must.Be(t, "Looping of the one that is edited", 0, len(condition(get(t, c, edited), status.Looping)))
 }
 
@@ -137,6 +148,7 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 		{causeDependent, status.Succeeded, time.Second, 1, false},
 		{causeChanged, status.Succeeded, time.Second, 0, false},
 		{causeChanged, status.Succeeded, time.Second, 1, true}, {causeChanged, status.Failed, time.Second, 2, true}, {causeDependent, status.Succeeded, time.Second, 3, true},
+		{causeContent, status.Succeeded, time.Second, 4, true}, {causeContent, status.Succeeded, time.Second, 0, false},
 	} {
 		at = at.Add(step.pause)
 		run := status.Run{Cause: string(step.cause), Result: step.result, Started: at, Finished: at}

@@ -39,6 +39,8 @@ type progress struct {
 	left   int64
 	shared bool
 	own    []int64
+	// wrote is true if the run has written its own object, apart from its status.
+	wrote bool
 	// changing is the number of the run's own writes of the spec in progress. seen is the last generation
 	// that the watch has shown; stop is called if another client made it, and is nil before the first.
 	changing int
@@ -107,7 +109,7 @@ func (p *progress) Wrote() {
 func (p *progress) Stored(generation int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own = append(p.own, generation)
+	p.own, p.wrote = append(p.own, generation), true
 }
 
 // settle updates left and shared by the run's own writes. None may be in progress, and the caller must hold mu.
@@ -168,6 +170,16 @@ func (p *progress) ownSpec() int64 {
 		return 0
 	}
 	return p.left
+}
+
+// ownWrite reports whether the run has written its own object, apart from its status.
+func (p *progress) ownWrite() bool {
+	if p == nil {
+		return false // as above
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrote
 }
 
 // say notes what the run waits for before it can begin.

@@ -134,8 +134,8 @@ type situation struct {
 	// loops is how many runs in a row changes by others, or by the run itself, have started. effects is the same number
 	// for changes like the current one: in the object's own namespace, or in other namespaces.
 	loops, effects int
-	// ownSpec is true if only the last run itself has changed the spec since.
-	ownSpec bool
+	// own is true if only the last run itself has changed the spec since, or if it may have changed the annotations.
+	own bool
 	// fingerprint and generation are those of the current inputs.
 	fingerprint string
 	generation  int64
@@ -217,7 +217,7 @@ func (s situation) due(now time.Time) plan {
 		return s.timed(now)
 	case s.requested != "" && s.requested != last.Handled:
 		return plan{cause: s.ifDeleting(causeManual)} // even if a rollout holds the object
-	case s.deleting && last.Fingerprint != s.fingerprint && s.ownSpec:
+	case s.deleting && last.Fingerprint != s.fingerprint && s.own:
 		return s.timed(now) // nothing else slows down a finalizer run that changes its own object
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
@@ -235,10 +235,10 @@ func (s situation) due(now time.Time) plan {
 			}
 			return plan{cause: s.others}
 		}
+		if wait := last.Finished.Add(loopPause).Sub(now); s.own && s.loops >= loopRuns && wait > 0 {
+			return plan{wait: min(wait, loopPause)}
+		}
 		if last.Generation != s.generation || s.generation == 0 {
-			if wait := last.Finished.Add(loopPause).Sub(now); s.ownSpec && s.loops >= loopRuns && wait > 0 {
-				return plan{wait: min(wait, loopPause)}
-			}
 			return plan{cause: causeChanged}
 		}
 		return plan{cause: causeContent}

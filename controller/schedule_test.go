@@ -136,7 +136,7 @@ func TestDecide(t *testing.T) {
 			plan{wait: 5 * time.Second}},
 		{"a fault of the content, which changes", situation{last: run(status.Failed, 0, permanent, other)}, plan{cause: causeContent}},
 		{"the finalizer failed, and the object was changed", situation{last: run(status.Failed, 0, finalizer, attempts(3), other), deleting: true}, plan{cause: causeDeleted}},
-		{"the finalizer failed, and has changed the object", situation{last: run(status.Failed, 0, finalizer, attempts(3), other), deleting: true, ownSpec: true},
+		{"the finalizer failed, and has changed the object", situation{last: run(status.Failed, 0, finalizer, attempts(3), other), deleting: true, own: true},
 			plan{wait: j(4 * time.Second)}},
 		{"a fault of the finalizer's content", situation{last: run(status.Failed, 0, finalizer, permanent), deleting: true}, plan{wait: j(time.Minute)}},
 		{"cancelled", situation{last: run(status.Failed, time.Hour, cancelled), period: time.Second, dependent: true}, plan{wait: time.Minute}},

@@ -209,7 +209,7 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		moved: r.moved(s),
 		last:  s.memory.last, firstSeen: s.memory.firstSeen, deleting: s.deleting, dependent: known.dependentChanged+known.changedInOtherNamespace != "",
-		loops: s.memory.loops, effects: effects, ownSpec: s.ownSpec(s.object.GetGeneration()), blocked: s.memory.blocked,
+		loops: s.memory.loops, effects: effects, own: s.ownChange(s.object.GetGeneration()), blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
