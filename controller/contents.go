@@ -158,14 +158,19 @@ func settingParts(w watches.Watch, opts *Options) ([]fingerprint.Part, error) {
 	case w.Content.Command != nil:
 		what = "command"
 	}
-	var parts []fingerprint.Part
-	for _, s := range []struct {
+	type setting struct {
 		name  string
 		value any
-	}{
+	}
+	all := []setting{
 		{what, w.Content}, {"vars", w.Vars}, {"snakeCaseParameters", w.SnakeCaseParameters}, {"markUnsafe", w.MarkUnsafe},
 		{"allowReservedVariables", w.AllowReservedVariables}, {"--ansible-args", opts.AnsibleArgs}, {"ANSIBLE_GATHERING", opts.SkipFacts},
-	} {
+	}
+	if w.WatchAnnotationsChanges {
+		all = append(all, setting{"watchAnnotationsChanges", true}) // it says what of the object counts
+	}
+	var parts []fingerprint.Part
+	for _, s := range all {
 		value, err := json.Marshal(s.value)
 		if err != nil {
 			return nil, fmt.Errorf("fingerprint of %s: %w", s.name, err)

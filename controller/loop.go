@@ -41,7 +41,7 @@ func loops(n int, last *status.Run, run status.Run, own, changed bool) int {
 // byEffect reports whether run was started by a change of others or, with own, of the last run itself.
 func byEffect(run status.Run, own bool) bool {
 	return slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) ||
-		own && slices.Contains([]cause{causeChanged, causeContent}, cause(run.Cause))
+		own && cause(run.Cause) == causeChanged
 }
 
 // countLoops counts a run that ended, and returns how many of its sort there were in a row. Changes of dependents in other
@@ -96,7 +96,7 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	run.Loop = fmt.Sprintf("It ran %d times in a row because other clients changed what it owns, the last time: %s. "+
 		"Such changes start one run each %s now. Find out which client writes those fields, or leave them out of the role",
 		n, run.Trigger, loopPause)
-	if own && slices.Contains([]cause{causeChanged, causeContent}, cause(run.Cause)) {
+	if own && run.Cause == string(causeChanged) {
 		run.Loop = fmt.Sprintf("It ran %d times in a row because its own role changes it, the last time: %s. "+
 			"Such changes start one run each %s now. Write to the status of the object, or to another object",
 			n, run.Trigger, loopPause)

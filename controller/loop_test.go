@@ -148,7 +148,6 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 		{causeDependent, status.Succeeded, time.Second, 1, false},
 		{causeChanged, status.Succeeded, time.Second, 0, false},
 		{causeChanged, status.Succeeded, time.Second, 1, true}, {causeChanged, status.Failed, time.Second, 2, true}, {causeDependent, status.Succeeded, time.Second, 3, true},
-		{causeContent, status.Succeeded, time.Second, 4, true}, {causeContent, status.Succeeded, time.Second, 0, false},
 	} {
 		at = at.Add(step.pause)
 		run := status.Run{Cause: string(step.cause), Result: step.result, Started: at, Finished: at}

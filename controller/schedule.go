@@ -141,6 +141,8 @@ type situation struct {
 	generation  int64
 	// moved is true if another watch of the kind made the last run.
 	moved bool
+	// itself is true if the object was changed, or may have been, in the same generation.
+	itself bool
 	// environment is true if only the environment differs from the last run's inputs.
 	environment bool
 	// others is the cause of a run if only other objects differ from the last run's inputs; else empty.
@@ -238,7 +240,7 @@ func (s situation) due(now time.Time) plan {
 		if wait := last.Finished.Add(loopPause).Sub(now); s.own && s.loops >= loopRuns && wait > 0 {
 			return plan{wait: min(wait, loopPause)}
 		}
-		if last.Generation != s.generation || s.generation == 0 {
+		if last.Generation != s.generation || s.itself {
 			return plan{cause: causeChanged}
 		}
 		return plan{cause: causeContent}

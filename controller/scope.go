@@ -207,8 +207,8 @@ func (r *reconciler) situation(s *scope) situation {
 		effects = s.memory.otherNamespaceLoops
 	}
 	return situation{
-		moved: r.moved(s),
-		last:  s.memory.last, firstSeen: s.memory.firstSeen, deleting: s.deleting, dependent: known.dependentChanged+known.changedInOtherNamespace != "",
+		moved: r.moved(s), itself: r.itself(changes, s.object.GetGeneration()),
+		last: s.memory.last, firstSeen: s.memory.firstSeen, deleting: s.deleting, dependent: known.dependentChanged+known.changedInOtherNamespace != "",
 		loops: s.memory.loops, effects: effects, own: s.ownChange(s.object.GetGeneration()), blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),

@@ -47,6 +47,15 @@ func among(changes []fingerprint.Change, groups ...fingerprint.Group) bool {
 	return slices.ContainsFunc(changes, func(c fingerprint.Change) bool { return slices.Contains(groups, c.Group) })
 }
 
+// itself reports whether someone has changed the object, or may have, though its generation is the same. If there is one, that
+// can only be an annotation: a new default in the CRD changes all objects. So does watchAnnotationsChanges, which is a setting.
+func (r *reconciler) itself(changes []fingerprint.Change, generation int64) bool {
+	if generation == 0 {
+		return changes == nil || among(changes, fingerprint.OfObject)
+	}
+	return r.watch.WatchAnnotationsChanges && among(changes, fingerprint.OfObject) && !among(changes, fingerprint.OfSettings)
+}
+
 // trigger returns a text about what started the run of s, if the cause has an object or inputs
 // that can be named; else empty. The status, the log and the role get this text.
 func (r *reconciler) trigger(s *scope) string {

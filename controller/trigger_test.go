@@ -108,9 +108,20 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 			"environment: DEFAULT_TEA_VERSION", causeEnvironment},
 		{"environment and playbook", func() { t.Setenv("DEFAULT_TEA_VERSION", "3"); write("play/site.yml", play("c")) },
 			"content: roles and playbooks; environment: DEFAULT_TEA_VERSION", causeContent},
+		{"a new default in the CRD", func() { obj.Object["new"] = "x" }, "object", causeContent},
+		{"annotations become inputs", func() { w.WatchAnnotationsChanges = true; obj.SetAnnotations(map[string]string{"a": "a"}) },
+			"object; settings: watchAnnotationsChanges", causeContent},
+		{"annotation and playbook", func() { obj.SetAnnotations(map[string]string{"a": "b"}); write("play/site.yml", play("d")) },
+			"object; content: roles and playbooks", causeChanged},
+		{"annotations are inputs no more", func() { w.WatchAnnotationsChanges = false }, "object; settings", causeContent},
 		{"object", func() { obj.SetGeneration(7); obj.Object["spec"] = map[string]any{"a": int64(2)} }, "object", causeChanged},
+		{"kind without a generation", func() { obj.SetGeneration(0) }, "object", causeChanged},
+		{"playbook of such a kind", func() { write("play/site.yml", play("e")) }, "content: roles and playbooks", causeContent},
+		{"annotation of such a kind", func() { obj.SetAnnotations(nil) }, "object", causeChanged},
+		{"a record of before of such a kind", func() { s.memory.last.Inputs = ""; t.Setenv("DEFAULT_TEA_VERSION", "4") }, "", causeChanged},
 	} {
 		tt.change()
+		r.watch = w
 		trigger, cause := look()
 		s.memory.last.Generation = obj.GetGeneration()
 		if trigger != tt.want || cause != tt.cause {
