@@ -136,7 +136,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 		r.places.Used(s.result.Memory)
 	}
 	switch {
-	case s.earlier, run.Result == status.Interrupted:
+	case s.earlier, s.plan.check, run.Result == status.Interrupted: // a check does not show how the role works
 		return
 	case run.Result == status.Succeeded:
 		r.places.Recovered(s.key, s.rollout)

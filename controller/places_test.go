@@ -306,6 +306,23 @@ func TestPlaces_RunsWaitForMemory(t *testing.T) {
 	waits(0)
 }
 
+// A failed check, as with the annotation for one object, stops no rollout, and a successful one resumes none.
+func TestPlaces_ChecksDoNotCountForARollout(t *testing.T) {
+	places := runqueue.New(runqueue.Options{}).Kind("it", 1, runqueue.Rollout{StopOnFailures: 1}, nil)
+	r := &reconciler{opts: &Options{}, places: places}
+	s, good := &scope{class: runqueue.Content, rollout: runqueue.Inputs{Content: "it"}}, status.Run{Result: status.Succeeded}
+	end := func(check bool, result status.Result) (stopped bool) {
+		s.plan.check = check
+		r.judgeRollout(s, &good, status.Run{Result: result})
+		return places.State().Stopped
+	}
+	places.Ask(s.key, s.class, time.Now(), s.rollout)
+	must.Be(t, "after a failed check", false, end(true, status.Failed))
+	must.Be(t, "after a failed run", true, end(false, status.Failed))
+	must.Be(t, "after a successful check", true, end(true, status.Succeeded))
+	must.Be(t, "after a successful run", false, end(false, status.Succeeded))
+}
+
 // An object whose runs are often lost gets no priority over others.
 func TestPlace_OfRunsThatAreLostOften(t *testing.T) {
 	for name, tt := range map[string]struct {
