@@ -25,7 +25,8 @@ type Hooks struct {
 	Vars func(ctx context.Context, object *unstructured.Unstructured) (map[string]any, error)
 	// After is called after the end of a run that Before did not prevent. Its context has a timeout of
 	// its own, as long as the run's. It is not called for a run that was interrupted, which is repeated. An
-	// error turns a successful run into a failed one, with the reason HookFailed.
+	// error turns a successful run into a failed one, with the reason HookFailed, or, if the operator stops
+	// meanwhile, into an interrupted one.
 	After func(ctx context.Context, object *unstructured.Unstructured, result Result) error
 }
 

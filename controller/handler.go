@@ -152,7 +152,7 @@ func withVars(of, more map[string]any) map[string]any {
 }
 
 // callAfterHook calls the watch's hook After for the run of s, which has ended as run. An error of
-// the hook makes the run a failure.
+// the hook makes the run a failure, unless the hook was stopped with the operator: then the run is repeated.
 func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Run) {
 	hooks := r.watch.Hooks
 	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
@@ -173,9 +173,13 @@ func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Ru
 		s.warnings = append(s.warnings, mask.Mask(err.Error()))
 		run.Warnings = bounded(s.warnings)
 	default:
-		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(mask.Mask(err.Error()))
-		run.RequeueAfter, run.Wait, run.Attempts = 0, nil, s.attempts()+1
+		run.RequeueAfter, run.Wait = 0, nil
 		run.Drifted, run.Drift = false, "" // only a successful check reports drift
+		if said := mask.Mask(err.Error()); interrupted(err) {
+			wasInterrupted(s, run, string(status.Interrupted), said)
+		} else {
+			run.Result, run.Reason, run.Message, run.Attempts = status.Failed, status.ReasonHookFailed, short(said), s.attempts()+1
+		}
 	}
 	run.Finished = r.now()
 }

@@ -161,6 +161,23 @@ func TestHooks_After(t *testing.T) {
 	}
 }
 
+// A run is repeated, and has not failed, if the operator stops during the hook After.
+func TestHooks_AfterIsCutShort(t *testing.T) {
+	t.Parallel()
+	runs, abort := context.WithCancelCause(t.Context())
+	r, s := hooked(watches.Hooks{After: func(ctx context.Context, _ *unstructured.Unstructured, _ watches.HookEnd) error {
+		abort(ErrShutdown)
+		<-ctx.Done()
+		return ctx.Err()
+	}}, 0)
+	r.set.runs, s.hooked = runs, true
+	run := status.Run{Result: status.Succeeded, RequeueAfter: time.Hour, Drifted: true}
+	r.callAfterHook(t.Context(), s, &run)
+	if run.Result != status.Interrupted || run.Attempts != 0 || run.RequeueAfter != 0 || run.Drifted || !strings.Contains(run.Message, "the hook After") {
+		t.Errorf("%+v", run)
+	}
+}
+
 func lower(texts []string) (all []string) {
 	for _, text := range texts {
 		first, rest, _ := strings.Cut(text, " ")
