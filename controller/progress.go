@@ -25,8 +25,8 @@ type progress struct {
 
 	mu      sync.Mutex
 	summary jobevent.Summary
-	// waits is what the run waits for before it can begin; told is the text of it that was last written.
-	waits, told string
+	// waits is what the run waits for before it can begin.
+	waits string
 	// read is when the run last read its own object; zero if it has written the object since.
 	read time.Time
 	// deferred is since when a write has been deferred; zero if none is.
@@ -52,8 +52,10 @@ type progress struct {
 
 	// object is the result of the last write or read. Only the writing goroutine may
 	// use it until that has stopped.
-	object  *unstructured.Unstructured
+	object *unstructured.Unstructured
+	// written and told are the number of events and the text in waits that were last written.
 	written int
+	told    string
 }
 
 func (r *reconciler) newProgress(s *scope) *progress {
@@ -257,7 +259,7 @@ func (p *progress) write(ctx context.Context) {
 		p.mu.Unlock()
 		return
 	}
-	p.stale, p.told = false, p.waits
+	p.stale = false
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressTimeout)
 	defer cancel()
@@ -277,7 +279,7 @@ func (p *progress) write(ctx context.Context) {
 		}
 	}
 	if err == nil {
-		p.written = events
+		p.written, p.told = events, a.Waiting
 	} else if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		p.r.log.V(1).Info("Progress cannot be written", "job", a.ID, "error", err.Error())
 	}

@@ -3,18 +3,23 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -54,6 +59,25 @@ func TestProgress_WaitsForTheRun(t *testing.T) {
 	if !deferred() {
 		t.Error("not put off again after that")
 	}
+}
+
+// What a run waits for is written again if the first write has failed, and then no more.
+func TestProgress_AFailedWriteIsRepeated(t *testing.T) {
+	t.Parallel()
+	patches := 0
+	api := interceptor.NewClient(nil, interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+		if patches++; patches == 1 {
+			return apierrors.NewInternalError(errors.New("no"))
+		}
+		return nil
+	}})
+	r := &reconciler{client: api, metrics: must.Get(metrics.New(prometheus.NewRegistry()))(t), now: time.Now}
+	p := r.newProgress(&scope{object: object(schema.GroupVersionKind{}, "", "it", nil)})
+	p.say("a node")
+	for range 3 {
+		p.write(t.Context())
+	}
+	must.Be(t, "patches", 2, patches)
 }
 
 // A role that reads its object and writes the status with that resource version, as operator_sdk.util.k8s_status does,
