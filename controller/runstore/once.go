@@ -30,18 +30,18 @@ const (
 func OnceRoot(runnerRoot string) (root string, lock *os.File, err error) {
 	root, err = Dir(runnerRoot, filepath.Join(clustersDir, onceName+uuid.NewString()))
 	if err == nil {
-		lock, err = locked(root)
+		lock, err = locked(root, unix.LOCK_EX) // [TidyOnce] of another run may have it for a moment
 	}
 	return root, lock, err
 }
 
-// locked opens a root and locks it.
-func locked(root string) (*os.File, error) {
+// locked opens a root and locks it as how says.
+func locked(root string, how int) (*os.File, error) {
 	dir, err := os.Open(root)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(int(dir.Fd()), how); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", root, err), dir.Close())
 	}
 	return dir, nil
@@ -62,7 +62,7 @@ func TidyOnce(root string, given ...string) error {
 			continue
 		}
 		if r != root {
-			lock, err := locked(r)
+			lock, err := locked(r, unix.LOCK_EX|unix.LOCK_NB)
 			if err != nil {
 				continue // in use, or removed
 			}

@@ -1,6 +1,7 @@
 package runstore
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,4 +54,38 @@ func TestTidyOnce_KeepsWhatIsInUse(t *testing.T) {
 	}
 	must.Be(t, "there", fmt.Sprint([]bool{true, true, true, false, false, true}), fmt.Sprint(there))
 	must.Be(t, "kubeconfigs", []bool{true, false}, []bool{access(inUse), access(killed)})
+}
+
+// A run that begins while another one tidies gets its root.
+func TestOnceRoot_WhileAnotherOneTidies(t *testing.T) {
+	t.Parallel()
+	runnerRoot := t.TempDir()
+	own, lock, err := OnceRoot(runnerRoot)
+	must.Do(t, err)
+	defer lock.Close()
+	must.Do(t, os.MkdirAll(filepath.Join(own, runsDir, "object"), 0o700))
+	done, tidied := make(chan struct{}), make(chan error)
+	go func() {
+		var all error
+		for {
+			select {
+			case <-done:
+				tidied <- all
+				return
+			default:
+				all = errors.Join(all, TidyOnce(own))
+			}
+		}
+	}()
+	for range 300 {
+		root, lock, err := OnceRoot(runnerRoot)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		must.Do(t, lock.Close())
+		must.Do(t, os.Remove(root))
+	}
+	close(done)
+	must.Do(t, <-tidied)
 }
