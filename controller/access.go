@@ -347,7 +347,7 @@ func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructur
 		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 		defer cancel()
 		is := r.newObject()
-		err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), is)
+		err := r.client.Get(ctx, client.ObjectKeyFromObject(obj), is)
 		if apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID() {
 			r.withdraw(obj)
 		}

@@ -25,9 +25,9 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// reads is a reader of one object: get fills in the object, or returns an error.
+// reads is a client that reads one object: get fills in the object, or returns an error.
 type reads struct {
-	client.Reader
+	client.Client
 
 	get func(obj *unstructured.Unstructured) error
 }
@@ -63,8 +63,8 @@ func TestWatchers_ForgetAtOnce(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	gold, silver, registry := twoWatches(t, gvk)
 	gone := apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-	silver.live = reads{get: func(*unstructured.Unstructured) error { return gone }}
-	gold.live = reads{get: func(*unstructured.Unstructured) error {
+	silver.client = reads{get: func(*unstructured.Unstructured) error { return gone }}
+	gold.client = reads{get: func(*unstructured.Unstructured) error {
 		must.Do(t, silver.forget(t.Context(), key))
 		return gone
 	}}
@@ -81,7 +81,7 @@ func TestWatchers_ForgetAtOnce(t *testing.T) {
 func TestForget_WithoutPermission(t *testing.T) {
 	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
 	r, _, _ := twoWatches(t, gvk)
-	r.live = reads{get: func(*unstructured.Unstructured) error {
+	r.client = reads{get: func(*unstructured.Unstructured) error {
 		return apierrors.NewForbidden(schema.GroupResource{}, key.Name, nil)
 	}}
 	r.objects.with(key, func(e *entry) { e.memory = &memory{uid: "1"} })

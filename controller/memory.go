@@ -231,7 +231,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 		return nil
 	}
 	obj := r.newObject()
-	err := r.live.Get(ctx, key, obj)
+	err := r.client.Get(ctx, key, obj)
 	gone := apierrors.IsNotFound(err) || err == nil && obj.GetUID() != m.uid
 	// A deleted namespace takes its permissions along, so that reads are forbidden. The directories stay then, until they are
 	// too old or another process finds them.

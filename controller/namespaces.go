@@ -220,7 +220,7 @@ func (s *service) state(ctx context.Context, where reach) error {
 func (s *service) lists(ctx context.Context, namespace string) error {
 	one := &unstructured.UnstructuredList{}
 	one.SetGroupVersionKind(s.watch.GVK.GroupVersion().WithKind(s.watch.GVK.Kind + "List"))
-	if err := s.r.live.List(ctx, one, client.InNamespace(namespace), client.Limit(1)); err != nil {
+	if err := s.r.client.List(ctx, one, client.InNamespace(namespace), client.Limit(1)); err != nil {
 		return fmt.Errorf("list the objects: %w", err)
 	}
 	return nil

@@ -165,9 +165,8 @@ type reconciler struct {
 	shard *Shard
 	opts  *Options
 
-	// Clients of the API server: cached reads the kind's cache, live bypasses it, metadata reads dependents for pruning.
+	// Clients of the API server: cached reads the kind's cache, client bypasses it, metadata reads dependents for pruning.
 	cached   getter
-	live     client.Reader
 	client   client.Client
 	metadata metadata.Interface
 	cfg      *rest.Config
@@ -203,7 +202,7 @@ type reconciler struct {
 func newReconciler(k *kind, res resource, cached getter, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, watchers: k.watchers, claimIndex: k.claimIndex, shard: k.shard, opts: k.opts,
-		cached: cached, live: c, client: c, metadata: k.set.metadata, cfg: k.cfg,
+		cached: cached, client: c, metadata: k.set.metadata, cfg: k.cfg,
 		objects: newObjects(), store: k.store, acquireContent: k.acquireContent, set: k.set,
 		atEnd:   func(do func()) func() bool { return context.AfterFunc(k.leaving, do) },
 		metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()), now: time.Now,

@@ -122,7 +122,7 @@ func (r *reconciler) readLive(ctx context.Context, s *scope) error {
 func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructured) error {
 	uid := obj.GetUID()
 	next := r.newObject()
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), next); err != nil {
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(obj), next); err != nil {
 		return err
 	}
 	if next.GetUID() != uid {

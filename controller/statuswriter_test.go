@@ -60,7 +60,7 @@ func TestWriteStatus_CountsWhatBecameOfIt(t *testing.T) {
 			api, reg := &answering{answers: tt.answers}, prometheus.NewRegistry()
 			gvk := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}
 			r := &reconciler{
-				gvk: gvk, client: api, live: api, metrics: must.Get(metrics.New(reg))(t),
+				gvk: gvk, client: api, metrics: must.Get(metrics.New(reg))(t),
 				watch: watches.Watch{ManageStatus: true}, res: resource{plural: "teas", hasStatus: true},
 			}
 			err := r.writeStatus(t.Context(), object(gvk, "ns", "it", nil), metrics.MomentEnd, func(map[string]any) map[string]any {

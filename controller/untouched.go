@@ -217,7 +217,7 @@ func holds(live, removable int) string {
 // the owner has changed since its run began.
 func (r *reconciler) removable(ctx context.Context, s *scope, candidates []dependent.Object) (removable []dependent.Object, err error) {
 	owner := r.newObject()
-	if err := r.live.Get(ctx, s.key, owner); err != nil {
+	if err := r.client.Get(ctx, s.key, owner); err != nil {
 		return nil, fmt.Errorf("read the object: %w", err)
 	}
 	if !r.isStill(s, owner) {
