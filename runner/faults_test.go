@@ -60,7 +60,7 @@ func killSupervising(t *testing.T, req Request) {
 		}
 		return
 	}
-	t.Error("there is no supervising process")
+	t.Error("there is no supervisor")
 }
 
 // program writes a program that does nothing, for use as ansible-runner, and returns its path.

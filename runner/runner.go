@@ -26,7 +26,7 @@ var ErrCut = errors.New("a process that supervised the run was killed")
 var ErrPodEnded = fmt.Errorf("%w: the container of its Pod has ended", ErrCut)
 
 // ErrServerCut is an [ErrCut] that hit all runs of a fork server at once: the server's
-// keeper or its supervising process was killed. No single run is to blame.
+// keeper or its supervisor was killed. No single run is to blame.
 var ErrServerCut = fmt.Errorf("%w: its fork server, together with all runs of that server", ErrCut)
 
 // ErrSurvivors is ErrSurvivors of package supervise: processes of the run are left.

@@ -119,7 +119,7 @@ func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 		fmt.Sprintf("| the operator, 1,000 idle objects | %d MiB |", operatorMiB),
 		fmt.Sprintf("| the fork server | %d MiB |", serverMiB),
 		fmt.Sprintf("with `--executor=runner` | 95 MiB; %d MiB with ansible-core 2.19 |", runMiB-supervisorMiB),
-		fmt.Sprintf("| the supervising process of a run | %d MiB |", supervisorMiB),
+		fmt.Sprintf("| the supervisor of a run | %d MiB |", supervisorMiB),
 	} {
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/operations.md has no %q", row)

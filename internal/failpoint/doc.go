@@ -32,7 +32,7 @@ func Points() []string {
 		"run.admitted",
 		// The private data directory.
 		"privatedir.made", "privatedir.before-extravars", "privatedir.after-extravars", "privatedir.before-rename", "privatedir.renamed",
-		// The supervising process, seen from the operator, and in it.
+		// The supervisor, seen from the operator, and in it.
 		"supervisor.before-order", "supervisor.ordered",
 		"supervising.before-start", "supervising.started", "supervising.ended", "supervising.before-record", "supervising.recorded",
 		// Instead of started and ended, if a fork server starts the run.

@@ -188,7 +188,7 @@ func TestCheck(t *testing.T) {
 			w.create(3, "u2", "red")
 			w.begin(3.5, "u2", "r1", "created", 1)
 		}},
-		{name: "a frozen supervising process", do: func(w *world) {
+		{name: "a frozen supervisor", do: func(w *world) {
 			w.create(1, "u1", "red")
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 22})
 			w.driver("signal", 2, `"signal":"SIGSTOP"`, `"pid":77`)
