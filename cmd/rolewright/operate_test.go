@@ -200,7 +200,7 @@ func TestRun_ServesHealthAndMetricsAndEndsInOrder(t *testing.T) {
 	}
 }
 
-const plainMetricsMessage = "metrics are served without encryption and to everybody"
+const plainMetricsMessage = "metrics are served without encryption and authentication"
 
 func TestRun_IsNotReadyWithoutAnsibleRunner(t *testing.T) {
 	cfg := testenv.Config(t)

@@ -76,10 +76,10 @@ func (o *runOptions) complete(src sources) ([]notice, error) {
 	switch {
 	case o.metricsBindAddress == "0":
 	case !o.metricsSecure:
-		note("metrics are served without encryption and to everybody; use --metrics-secure and --metrics-require-rbac",
+		note("metrics are served without encryption and authentication; use --metrics-secure and --metrics-require-rbac",
 			"address", o.metricsBindAddress)
 	case !o.metricsRequireRBAC:
-		note("metrics are served to everybody; use --metrics-require-rbac", "address", o.metricsBindAddress)
+		note("metrics are served without authentication; use --metrics-require-rbac", "address", o.metricsBindAddress)
 	}
 	return notices, errors.Join(aliasErr, o.validate())
 }

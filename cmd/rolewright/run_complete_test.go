@@ -40,7 +40,7 @@ func text(notices []notice) []string {
 	return lines
 }
 
-const plainMetrics = "metrics are served without encryption and to everybody; use --metrics-secure and --metrics-require-rbac address="
+const plainMetrics = "metrics are served without encryption and authentication; use --metrics-secure and --metrics-require-rbac address="
 
 func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 	tests := []struct {
@@ -204,7 +204,7 @@ func TestComplete_WarnsOfOpenMetricsOnly(t *testing.T) {
 	}{
 		{"plain", nil, []string{plainMetrics + ":8443", "Watching all namespaces"}},
 		{"switched off", []string{"--metrics-bind-address=0"}, []string{"Watching all namespaces"}},
-		{"secure, for everybody", []string{"--metrics-secure"}, []string{"metrics are served to everybody; use --metrics-require-rbac address=:8443", "Watching all namespaces"}},
+		{"secure, for everybody", []string{"--metrics-secure"}, []string{"metrics are served without authentication; use --metrics-require-rbac address=:8443", "Watching all namespaces"}},
 		{"for whom RBAC allows it", []string{"--metrics-secure", "--metrics-require-rbac"}, []string{"Watching all namespaces"}},
 	}
 	for _, tt := range tests {

@@ -85,7 +85,7 @@ func NewRunner(ctx context.Context, o RunnerOptions) (_ *runner.Runner, end func
 		if err := options.Warm.Wait(ctx); err != nil {
 			options.Warm.Close()
 			endFiles()
-			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start all the same", watches.ExecutorWarm, err, watches.ExecutorAuto)
+			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start anyway", watches.ExecutorWarm, err, watches.ExecutorAuto)
 		}
 	}
 	options.OnLimit = limitLog(recorder, log)

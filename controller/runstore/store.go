@@ -129,7 +129,7 @@ func checkOwners(path string) error {
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if ok && exposed && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-			return fmt.Errorf("%s belongs to the user %d and stands where everybody may create files; "+
+			return fmt.Errorf("%s belongs to the user %d and is below a world-writable directory; "+
 				"remove it or choose another --runner-root", part, st.Uid)
 		}
 		if info.IsDir() && info.Mode().Perm()&0o002 != 0 {
@@ -183,7 +183,7 @@ func (s *Store) Link(dir string, object ...string) {
 		return
 	}
 	if err := s.replaceLink(path, dir); err != nil {
-		s.log.Info("Documented runner path cannot be linked", "path", path, "error", err.Error())
+		s.log.Info("Link to the latest run cannot be created", "path", path, "error", err.Error())
 	}
 }
 

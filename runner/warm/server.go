@@ -101,7 +101,7 @@ func (e *LineError) Error() string {
 		return fmt.Sprintf("each task has a worker with ansible-core %s, where this has changed since its line was tested: %s",
 			e.Core, strings.Join(e.Differs, ", "))
 	}
-	return fmt.Sprintf("forked runs are not tested with ansible-core %s, where this has changed that they rely on: %s; --executor-trust-line forks runs all the same",
+	return fmt.Sprintf("forked runs are not tested with ansible-core %s, where this has changed that they rely on: %s; --executor-trust-line forks runs anyway",
 		e.Core, strings.Join(e.Differs, ", "))
 }
 
