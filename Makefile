@@ -186,8 +186,8 @@ test-third-line-short: ## of these, the tests whose results differ most between 
 	@$(MAKE) test-third-line THIRD_LINE_PACKAGES='./runner ./runner/syntaxcheck ./runner/warm' TESTFLAGS='-run "^Test(Verdict|Check_|NoLog|Proof|Immortal|Run_CountsModules)" $(TESTFLAGS)'
 
 .PHONY: test-forked
-test-forked: second-line $(TOOLS)/gotestsum ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
-	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./test/hostile' -count=1 -timeout 2h $(TESTFLAGS)
+test-forked: second-line $(TOOLS)/gotestsum ## the fork server, verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./runner/warm ./test/hostile' -count=1 -timeout 2h $(TESTFLAGS)
 
 .PHONY: hostile
 hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible, and the roles forked on the older one: 30 minutes
@@ -251,13 +251,11 @@ $(FAULTS_PARTS:%=faults-part-%): faults-part-%: setup fault-tools
 	@$(FAULTS) $(faults-$*) -out $(FAULTS_DIR)/$* $(FAULTSFLAGS)
 
 .PHONY: test-executors
-test-executors: cluster-tools-kwok client-tools setup-trace second-line ## the tests that depend on how runs are started, with each executor
+test-executors: cluster-tools-kwok client-tools setup-trace ## the tests that depend on how runs are started, with each executor
 	@for executor in warm runner; do \
 		echo "with --executor=$$executor"; \
 		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
 	done
-	@echo 'forked, on the newer line of Ansible'
-	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
 
 # The cluster has one real node, which runs the Pods. The tag of the images is not "latest", so that the kubelet does not
 # pull them.
