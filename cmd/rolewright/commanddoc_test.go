@@ -47,8 +47,11 @@ func commandDoc(t *testing.T) string {
 	b.WriteString("# Commands\n\n" +
 		"Written by `go test ./cmd/rolewright -run CommandReference -update`; edit the commands, not this page.\n\n" +
 		"It is what `--help` prints. All flags of `run` are in [flags](flags.md), exit codes in [exit codes](exit-codes.md). `make man` writes\n" +
-		"manual pages of the same text. Completion for shells: `rolewright completion --help`.\n")
+		"manual pages of the same text. Completion for shells: `rolewright completion SHELL --help`.\n")
 	for _, c := range commands(documented()) {
+		if c.HasParent() && c.Parent().Name() == "completion" {
+			continue // cobra's instructions for each shell
+		}
 		help := c.UsageString()
 		if text := strings.TrimSpace(c.Long); text != "" {
 			help = text + "\n\n" + help
