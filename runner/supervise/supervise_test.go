@@ -70,17 +70,10 @@ func alive(t *testing.T, cookie string) []string {
 	return found
 }
 
-// waitFor waits until a file exists. The time limit is there for tests that hang.
+// waitFor waits until a file exists.
 func waitFor(t *testing.T, file string) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s never appeared", file)
-		}
-	}
+	until(t, "the file "+file, func() bool { _, err := os.Stat(file); return err == nil })
 }
 
 // The CPU time of descendants counts, once their parents have waited for them.
