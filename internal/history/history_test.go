@@ -185,6 +185,37 @@ func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
 	}
 }
 
+// A file that is damaged while it is open is moved aside, and runs that wait are written to the next one.
+func TestStore_BeginsAgainWhileItIsOpen(t *testing.T) {
+	t.Parallel()
+	for name, notice := range map[string]func(s *Store){
+		"reader": func(s *Store) {
+			if _, _, err := s.Runs(Query{Limit: 100}); err == nil {
+				t.Error("a damaged file was read")
+			}
+		},
+		"writer": (*Store).write,
+	} {
+		path := filepath.Join(t.TempDir(), "runs.db")
+		s := open(t, Options{Path: path})
+		for n := range 50 {
+			s.Add(runOf(n))
+		}
+		s.write()
+		must.Do(t, os.Truncate(path, 8<<10))
+		s.Add(runOf(50))
+		notice(s)
+		s.Lead()
+		written(s, runOf(51))
+		runs, _, err := s.Runs(Query{Limit: 100})
+		must.Do(t, err)
+		must.Be(t, name, []string{"00000051", "00000050"}, idsOf(runs))
+		must.Be(t, name+": runs that wait", 0, len(s.waiting()))
+		must.Get(os.Stat(path + ".damaged"))(t)
+		must.Do(t, s.db.Load().Close())
+	}
+}
+
 // A link to itself stands for a full disk, too many open files, or a volume that is not there yet: the system cannot open
 // the file, although nothing is wrong with its content.
 func TestStore_OpensLater(t *testing.T) {

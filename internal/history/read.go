@@ -14,7 +14,7 @@ import (
 // view reads the file. If the file is not open, it returns ErrNotFound.
 func (s *Store) view(read func(tx *bbolt.Tx) error) error {
 	if db := s.db.Load(); db != nil {
-		return db.View(read) // the error is that of read
+		return s.guarded(db, func() error { return db.View(read) })
 	}
 	return ErrNotFound
 }
@@ -162,7 +162,7 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 		}
 		return nil
 	})
-	if s.db.Load() == nil && before == "" {
+	if before == "" && errors.Is(err, ErrNotFound) { // the file is not open
 		err = nil
 	}
 	return runs, next, err

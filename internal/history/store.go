@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -127,11 +126,9 @@ func (s *Store) begin() error {
 	if err == nil || errors.Is(err, errInUse) || errors.As(err, new(syscall.Errno)) {
 		return err
 	}
-	aside := s.opts.Path + ".damaged"
-	if moved := os.Rename(s.opts.Path, aside); moved != nil {
-		return errors.Join(err, moved)
+	if err := s.moveAside(err); err != nil {
+		return err
 	}
-	s.opts.Log.Error(err, "The history of runs cannot be read, and begins again", "kept", aside)
 	return s.open()
 }
 
@@ -273,17 +270,19 @@ func (s *Store) write() {
 	runs := slices.Clone(s.pending)
 	s.mu.Unlock()
 	bytes, count := s.bytes, s.count
-	old := s.opts.MaxAge > 0 && s.now().After(s.oldest(db).Add(s.opts.MaxAge))
-	if len(runs) == 0 && !old {
-		return
-	}
-	err := db.Update(func(tx *bbolt.Tx) error {
-		for _, r := range runs {
-			if err := s.put(tx, r); err != nil {
-				return err
-			}
+	err := s.guarded(db, func() error {
+		old := s.opts.MaxAge > 0 && s.now().After(s.oldest(db).Add(s.opts.MaxAge))
+		if len(runs) == 0 && !old {
+			return nil
 		}
-		return s.retain(tx)
+		return db.Update(func(tx *bbolt.Tx) error {
+			for _, r := range runs {
+				if err := s.put(tx, r); err != nil {
+					return err
+				}
+			}
+			return s.retain(tx)
+		})
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
