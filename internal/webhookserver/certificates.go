@@ -140,14 +140,14 @@ func (c *Certificates) read(ctx context.Context) (*corev1.Secret, error) {
 }
 
 // pair returns a certificate of the Secret with its key. It returns an error, too, if the certificate is
-// for another host or has expired.
+// for another host, has expired, or is not valid yet because a clock was wrong when it was made.
 func (c *Certificates) pair(secret *corev1.Secret, certificate, key string) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(secret.Data[certificate], secret.Data[key])
 	if err != nil {
 		return nil, err
 	}
-	if time.Now().After(pair.Leaf.NotAfter) {
-		return nil, errors.New("it has expired")
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) || now.Before(pair.Leaf.NotBefore) {
+		return nil, errors.New("it has expired, or is not valid yet")
 	}
 	return &pair, pair.Leaf.VerifyHostname(c.Reach.Host())
 }

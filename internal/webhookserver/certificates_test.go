@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -171,6 +172,22 @@ func TestCertificates_AreServedWhileTheyCannotBeRenewed(t *testing.T) {
 	default:
 		t.Error("no certificate is served")
 	}
+}
+
+// A certificate that was made while a clock was ahead is replaced: clients refuse it until its time has come.
+func TestCertificates_AreReplacedIfTheyAreNotValidYet(t *testing.T) {
+	t.Parallel()
+	certificates := &Certificates{
+		Client: fake.NewClientBuilder().Build(), Reach: hooks.Reach{Namespace: "system", Service: "webhook"},
+		Watches: func() []watches.Watch { return nil }, Log: logr.Discard(),
+	}
+	must.Do(t, certificates.look(t.Context()))
+	synctest.Test(t, func(t *testing.T) { // in the year 2000
+		must.Do(t, certificates.look(t.Context()))
+		if from := must.Get(certificates.get(nil))(t).Leaf.NotBefore; from.After(time.Now()) {
+			t.Errorf("it is %s, and the certificate is valid from %s on", time.Now(), from)
+		}
+	})
 }
 
 // reached connects to a server that must prove to be the host, and returns the serial number of its certificate.
