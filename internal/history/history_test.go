@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -260,6 +261,27 @@ func TestStore_RunsThatWait(t *testing.T) {
 	must.Do(t, err)
 	must.Be(t, "second page once it is written", []string{"00000001"}, idsOf(written))
 	must.Do(t, s.db.Load().Close())
+}
+
+// While the disk is full, the runs that wait are not packed again for each run that ends. The last attempt is at the end.
+func TestStore_WritesAgainLater(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")})
+	logged := 0
+	s.opts.Log = funcr.New(func(_, _ string) { logged++ }, funcr.Options{})
+	must.Do(t, s.db.Load().Close()) // like a disk that is full
+	for n := range 2 {
+		written(s, runOf(n))
+	}
+	must.Be(t, "attempts", 1, logged)
+	later := s.now().Add(ageInterval)
+	s.now = func() time.Time { return later }
+	s.write()
+	must.Be(t, "attempts after a minute", 2, logged)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	must.Do(t, s.Serve(ctx))
+	must.Be(t, "attempts at the end", 3, logged)
 }
 
 func TestStore_IsWrittenByOneProcess(t *testing.T) {

@@ -57,10 +57,11 @@ type Store struct {
 	pending []Run
 	waits   int64
 
-	// bytes is the size of all values, and count the number of runs. Only the goroutine that
-	// writes uses them.
+	// bytes is the size of all values, and count the number of runs. After an error, nothing is
+	// written before retry. Only the goroutine that writes uses them.
 	bytes int64
 	count int
+	retry time.Time
 }
 
 // The buckets of the file. Each run has a key, which orders runs by their ends. briefs has
@@ -197,9 +198,9 @@ func (s *Store) openFile() (*bbolt.DB, error) {
 	return db, nil
 }
 
-// measure reads the whole file, so that damage shows now, and sets bytes and count.
+// measure reads the whole file, so that damage shows now, and sets bytes, count and retry.
 func (s *Store) measure(db *bbolt.DB) error {
-	s.bytes, s.count = 0, 0
+	s.bytes, s.count, s.retry = 0, 0, time.Time{}
 	return db.View(func(tx *bbolt.Tx) error {
 		return bucket(tx, briefs).ForEach(func(key, value []byte) error {
 			detail := bucket(tx, details).Get(key)
@@ -223,10 +224,12 @@ func (s *Store) wakeUp() {
 
 // writeInterval is how long a run waits to be written: the runs of one interval are written
 // together. ageInterval is the time between two checks for runs that have become too old,
-// if no runs end meanwhile.
+// if no runs end meanwhile. retryInterval is the time until runs that could not be written are
+// packed and written again.
 const (
 	writeInterval = time.Second
 	ageInterval   = time.Minute
+	retryInterval = ageInterval / 2
 )
 
 // Serve writes runs until ctx ends. Then it writes those that still wait, and closes the file.
@@ -252,6 +255,9 @@ func (s *Store) Serve(ctx context.Context) error {
 		if s.leads.Load() && s.db.Load() == nil {
 			s.Lead()
 		}
+		if ending && s.db.Load() != nil { // as long as it is nil, the goroutine that opens it sets retry
+			s.retry = time.Time{}
+		}
 		s.write()
 		if ending {
 			return nil
@@ -263,7 +269,7 @@ func (s *Store) Serve(ctx context.Context) error {
 // because the disk is full, go on waiting until there are too many.
 func (s *Store) write() {
 	db := s.db.Load()
-	if db == nil {
+	if db == nil || s.now().Before(s.retry) {
 		return
 	}
 	s.mu.Lock()
@@ -287,7 +293,7 @@ func (s *Store) write() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.bytes, s.count = bytes, count
+		s.bytes, s.count, s.retry = bytes, count, s.now().Add(retryInterval)
 		s.opts.Log.Error(err, "Runs cannot be written to the history yet", "runs", len(runs))
 		return
 	}
