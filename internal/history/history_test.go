@@ -440,3 +440,14 @@ func TestStore_AddKeepsWhatMayWait(t *testing.T) {
 		must.Be(t, name+": bytes", int64(tt.want)*size(runOf(0)), s.waits)
 	}
 }
+
+// Names of tasks, objects and fields take memory too.
+func TestSize_CountsAllTexts(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 253)
+	r := Run{Writes: slices.Repeat([]Write{{Name: text, Fields: slices.Repeat([]string{text}, 20)}}, MaxWrites)}
+	r.Tasks = slices.Repeat([]Task{{TaskName: TaskName{Name: text, Path: text}, Action: text}}, MaxTasks)
+	if is, least := size(r), int64(MaxWrites*21+MaxTasks*3)*253; is < least || is > 2*least {
+		t.Errorf("%d bytes, of which at least %d are texts", is, least)
+	}
+}

@@ -33,10 +33,27 @@ func (s *Store) Add(r Run) {
 
 // size estimates how much memory a run takes.
 func size(r Run) int64 {
-	const one = 200 // of a task or write, without its message
-	n := len(r.Message) + one*(1+len(r.Tasks)+len(r.Writes))
+	const (
+		one  = 100 // of the run, a task or a write, without its texts
+		each = 16  // of a text, without its bytes
+	)
+	n := one * (1 + len(r.Tasks) + len(r.Writes))
+	add := func(texts ...string) {
+		for _, text := range texts {
+			n += each + len(text)
+		}
+	}
+	add(r.ID, r.Namespace, r.Name, r.Trigger, r.Message)
+	add(r.Warnings...)
+	if r.Source != nil {
+		add(r.Source.Lines...)
+	}
 	for _, t := range r.Tasks {
-		n += len(t.Message)
+		add(t.Name, t.Role, t.Path, t.Host, t.Play, t.Action, t.Outcome, t.Message)
+	}
+	for _, w := range r.Writes {
+		add(w.Verb, w.Resource, w.Subresource, w.Namespace, w.Name, w.Result)
+		add(w.Fields...)
 	}
 	return int64(n)
 }
