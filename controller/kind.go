@@ -84,6 +84,7 @@ type resource struct {
 // and needs leadership.
 func (k *kind) Start(ctx context.Context) error {
 	defer close(k.ended)
+	defer k.dropMetrics() // before the next watch of the kind sees the objects
 	if !k.set.enter() {
 		return nil
 	}

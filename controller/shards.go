@@ -84,13 +84,7 @@ func (s *Set) left(shard *Shard) func(context.Context) error {
 		for _, k := range of { // none before: until another one holds the shard, no one answers them
 			k.leave()
 		}
-		if err := awaitAll(ctx, apart); err != nil {
-			return err
-		}
-		for _, k := range of {
-			k.dropMetrics()
-		}
-		return nil
+		return awaitAll(ctx, apart)
 	}
 }
 
@@ -128,8 +122,8 @@ func (o *objects) known() (n int) {
 	return n
 }
 
-// dropMetrics removes the metrics of the objects that the kind has served, since another replica
-// has the objects from now on.
+// dropMetrics removes the metrics of the objects that the kind has served, since another replica,
+// another watch or nothing serves them from now on.
 func (k *kind) dropMetrics() {
 	r := k.reconciler()
 	if r == nil {

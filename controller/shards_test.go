@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,6 +24,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -29,13 +32,13 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A shard is released only after the runs of a removed watch have ended, too.
+// A shard is released only after the runs of a removed watch have ended, too. Its objects have no metrics then.
 func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)
-	end := make(chan struct{})
+	end, reg := make(chan struct{}), prometheus.NewRegistry()
 	exec := until(end)
-	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{watchOf(gvk)}})
+	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{watchOf(gvk)}, Metrics: must.Get(metrics.New(reg))(t)})
 	shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
 	must.Do(t, o.set.Hold(shard))
 	create(t, c, object(gvk, ns, "one", map[string]any{}))
@@ -48,8 +51,10 @@ func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	if err := left(past); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a run in progress: %v, want to wait", err)
 	}
+	must.Be(t, "series with a run in progress", 1, must.Get(testutil.GatherAndCount(reg, "resource_created_at_seconds"))(t))
 	close(end)
 	must.Do(t, left(t.Context()))
+	must.Be(t, "series at the end", 0, must.Get(testutil.GatherAndCount(reg, "resource_created_at_seconds"))(t))
 	if n := len(o.set.ending); n > 0 {
 		t.Errorf("%d shards are remembered", n)
 	}
