@@ -51,7 +51,9 @@ func (s *Server) ask(ctx context.Context, h hooks.Hook, req admission.Request) a
 	if err == nil {
 		return response
 	}
-	s.Log.Error(err, "A webhook has no answer", "kind", h.Watch.GVK.Kind, "namespace", text.Clip(req.Namespace, maxSaid), "name", text.Clip(req.Name, maxSaid), "command", h.Command.Path, "failurePolicy", h.FailurePolicy)
+	s.unanswered.Do(func() {
+		s.Log.Error(err, "A webhook has no answer", "kind", h.Watch.GVK.Kind, "namespace", text.Clip(req.Namespace, maxSaid), "name", text.Clip(req.Name, maxSaid), "command", h.Command.Path, "failurePolicy", h.FailurePolicy)
+	})
 	if h.FailurePolicy == watches.FailurePolicyIgnore {
 		return admission.Allowed("").WithWarnings("it was not checked: the webhook " + h.Path + " of the operator has no answer")
 	}

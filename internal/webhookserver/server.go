@@ -69,8 +69,9 @@ type Server struct {
 	// bodies and questions count the bytes in memory of reviews to convert, and of requests
 	// for admission. They have separate limits, so that neither kind uses up all memory.
 	bodies, questions atomic.Int64
-	// logged limits the lines in the log about requests for webhooks that no watch has.
-	logged rate.Sometimes
+	// These limit the lines in the log about what any client can cause: requests for webhooks that no
+	// watch has, webhooks without an answer, and conversions that fail.
+	logged, unanswered, unconverted rate.Sometimes
 }
 
 const (
@@ -101,7 +102,9 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		Options: o, calls: make(chan struct{}, maxCalls), conversions: semaphore.NewWeighted(maxConversions),
-		logged: rate.Sometimes{Interval: time.Minute},
+		logged:      rate.Sometimes{Interval: time.Minute},
+		unanswered:  rate.Sometimes{First: 10, Interval: time.Minute},
+		unconverted: rate.Sometimes{First: 10, Interval: time.Minute},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc(hooks.ConvertPath, s.convert)
@@ -314,7 +317,7 @@ func (s *Server) review(ctx context.Context, asked *request) *apiextensionsv1.Co
 		}
 		if err != nil {
 			err = errors.New(text.Clip(err.Error(), maxSaid)) // a client can send names of any length
-			s.Log.Error(err, "An object could not be converted")
+			s.unconverted.Do(func() { s.Log.Error(err, "An object could not be converted") })
 			result = metrics.WebhookFailed
 			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
 			break

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -134,6 +136,31 @@ func TestAnswer_CountsRequestsForUnknownWebhooks(t *testing.T) {
 	}
 	must.Be(t, "counted", uint64(3), requests(t, reg, prometheus.Labels{"group": "", "kind": "", "webhook": "unknown", "result": "failed"}))
 	must.Be(t, "series", 1, must.Get(testutil.GatherAndCount(reg, "rolewright_webhook_duration_seconds"))(t))
+}
+
+// Any client can send reviews that fail. All are counted; after ten lines, the log has one per minute of each sort.
+func TestReviews_ThatFailDoNotFloodTheLog(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	logged := map[string]int{}
+	hook := hooks.Hook{Call: watches.Call{Command: &watches.Command{Path: "/absent"}, Timeout: 5 * time.Second}}
+	s := New(Options{
+		Dir: filepath.Join(t.TempDir(), "absent"), Watches: func() []watches.Watch { return nil }, Metrics: must.Get(metrics.New(reg))(t),
+		Log: funcr.New(func(_, line string) { logged[line[strings.Index(line, `"msg"`):strings.Index(line, `"error"`)]]++ }, funcr.Options{}),
+	})
+	synctest.Test(t, func(t *testing.T) {
+		for n := range 21 {
+			if n == 20 {
+				time.Sleep(time.Minute)
+			}
+			s.review(t.Context(), &request{Objects: []byte(`[{"kind":"Unheard"}]`)})
+			s.ask(t.Context(), hook, admission.Request{})
+		}
+	})
+	must.Be(t, "lines", map[string]int{`"msg"="An object could not be converted" `: 11, `"msg"="A webhook has no answer" `: 11}, logged)
+	for _, webhook := range []string{"convert", "validate"} {
+		must.Be(t, webhook, uint64(21), requests(t, reg, prometheus.Labels{"group": "", "kind": "", "webhook": webhook, "result": "failed"}))
+	}
 }
 
 // slow is a client that begins to send or to read, and does not finish before the end of the test.
