@@ -54,8 +54,7 @@ type Options struct {
 	Waiting func() []Waiting
 	// Leads returns true while this process makes runs.
 	Leads func() bool
-	// Shards says how the replicas share the objects. It is nil, or returns nil, if they do
-	// not.
+	// Shards says how the replicas share the objects. It returns nil if they do not.
 	Shards func() *Shards
 }
 
@@ -271,15 +270,7 @@ func limitOf(r *http.Request) (int, *problem) {
 }
 
 func (s *server) meta(next string) ListMeta {
-	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads(), Shards: s.shared()}
-}
-
-// shared says how the replicas share the objects; nil if they do not.
-func (s *server) shared() *Shards {
-	if s.Shards == nil {
-		return nil
-	}
-	return s.Shards()
+	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads(), Shards: s.Shards()}
 }
 
 // runs lists runs: those in progress first, then the newest.
@@ -333,7 +324,7 @@ func (s *server) noRun(id string) *problem {
 	switch {
 	case !s.Leads():
 		message += "; this replica makes no runs: another one has the history of current runs"
-	case s.shared() != nil:
+	case s.Shards() != nil:
 		message += "; this replica has the runs of its shards only"
 	}
 	return &problem{http.StatusNotFound, message}

@@ -63,7 +63,7 @@ func serve(t *testing.T) (*httptest.Server, *history.Recorder) {
 	go func() { stopped <- store.Serve(ctx) }()
 	recorder := history.NewRecorder(store, nil)
 	server := httptest.NewServer(New(Options{
-		History: recorder, Client: reviews(), Leads: func() bool { return true },
+		History: recorder, Client: reviews(), Leads: func() bool { return true }, Shards: func() *Shards { return nil },
 		Kinds: func() []Kind {
 			return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}, {"g", "v1", "Zone", "zones", false}}
 		},

@@ -63,7 +63,7 @@ func (s *server) queue(w http.ResponseWriter, r *http.Request) {
 		fail(w, bad)
 		return
 	}
-	list := Queue{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Queue"}, Metadata: QueueMeta{Leads: s.Leads(), Shards: s.shared()}, Items: []Waiting{}}
+	list := Queue{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Queue"}, Metadata: QueueMeta{Leads: s.Leads(), Shards: s.Shards()}, Items: []Waiting{}}
 	for _, is := range s.Waiting() {
 		switch {
 		case !sel.wants(history.Brief{Object: is.Object}):

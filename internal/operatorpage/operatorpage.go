@@ -64,7 +64,6 @@ const timeout = 20 * time.Second
 func New(o Options) http.Handler {
 	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), limits: newLimits()}
 	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}} // and no proxy: the API is in this process
-	s.cluster.RateLimiter, s.cluster.QPS = nil, -1                                // the operator does not wait for readers
 	s.cluster.Timeout = timeout
 	s.page = page.New(s.pageOptions())
 	return page.Guard(s.pageOptions(), http.HandlerFunc(s.serve))

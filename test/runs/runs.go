@@ -85,7 +85,8 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 func (o *Operator) Restart() {
 	o.Recorder = history.NewRecorder(o.Store, nil)
 	handler := api.New(api.Options{
-		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.Waiting }, Kinds: Kinds,
+		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Shards: func() *api.Shards { return nil },
+		Waiting: func() []api.Waiting { return o.Waiting }, Kinds: Kinds,
 	})
 	o.handler.Store(handler)
 	if o.api != nil {
