@@ -314,6 +314,29 @@ func TestMinimal_KeepsForeignContentAndShortensOurs(t *testing.T) {
 	}
 }
 
+// A status that cannot keep the record of a run does not keep that of an earlier one as if it were the last.
+func TestMinimalAndLegacy_KeepNoOutdatedRecord(t *testing.T) {
+	before := Conclude(nil, failure(1, 1), time.Minute, at(2))
+	active := Active{ID: someID, Cause: "changed", Generation: 2, Started: at(3)}
+	next := failure(2, 1)
+	next.Started, next.Finished = at(3), at(4)
+	for name, form := range map[string]func(before, after map[string]any) map[string]any{"minimal": Minimal, "legacy": Legacy} {
+		running := form(before, Begin(before, active, false, at(3)))
+		must.Be(t, name+" form of a run in progress", Record{}, Read(running))
+		ended := form(running, Conclude(running, next, 0, at(4)))
+		got := Read(ended)
+		if got.Last != nil || got.Ended != Failed || mapAt(ended, "ansible")[nextRetry] != nil {
+			t.Errorf("%s form of an ended run: %v", name, ended)
+		}
+		if got := Read(form(before, Hold(before, 2, "changed", time.Time{}, nil, at(3)))); got.Last == nil {
+			t.Errorf("%s form of a held run has lost the record of the last one", name)
+		}
+	}
+	if got := Minimal(before, Conclude(before, next, 0, at(4)))["observedGeneration"]; got != int64(2) {
+		t.Errorf("observed generation %v, want that of the conditions", got)
+	}
+}
+
 // A run that differs only in ID, cause and time says nothing new. One that has changed something does.
 func TestRepeats(t *testing.T) {
 	run := Run{
