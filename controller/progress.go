@@ -244,7 +244,7 @@ const progressTimeout = 5 * time.Second
 
 // write writes the progress if there is any since the last write.
 func (p *progress) write(ctx context.Context) {
-	if p.r.schemaDropsSummary.Load() || p.r.schemaRefusesConditions.Load() || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
+	if p.r.schemaDropsSummary.Load() || p.r.legacyUntil.Load() != 0 || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
 		return
 	}
 	p.writing.Lock()

@@ -187,8 +187,8 @@ type reconciler struct {
 
 	// schemaDropsSummary is set once the kind's schema has dropped the summary.
 	schemaDropsSummary atomic.Bool
-	// schemaRefusesConditions is set once the kind's schema has refused the added conditions.
-	schemaRefusesConditions atomic.Bool
+	// legacyUntil is when the full status is tried again after the kind's schema has refused it, in Unix time; 0 if it has not.
+	legacyUntil atomic.Int64
 	// liveReads counts the reads in progress that check whether an object is gone.
 	liveReads sync.WaitGroup
 	// unansweredKinds holds the kinds that parked objects wait for and that the API server did not answer for.

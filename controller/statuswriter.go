@@ -135,14 +135,19 @@ func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructur
 func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	before, _ := obj.Object["status"].(map[string]any)
 	after := ch(before)
-	if r.schemaRefusesConditions.Load() {
+	legacy := r.writesLegacy()
+	if legacy {
 		after = status.Legacy(before, after)
 	}
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
 	err := r.sendStatus(ctx, obj, after)
-	if ofSchema(err) && !r.schemaRefusesConditions.Load() {
+	switch {
+	case legacy:
+	case err == nil:
+		r.legacyUntil.Store(0)
+	case ofSchema(err):
 		// A schema made for ansible-operator may list the allowed conditions.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.noticeLegacy(obj, before, err)
@@ -158,8 +163,18 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	return err
 }
 
+// legacyPeriod is the time after which it is tried again whether the schema of a kind allows the full status.
+const legacyPeriod = 10 * time.Minute
+
+// writesLegacy reports whether a status is written in the legacy form, because the schema has refused the full form. Once per
+// period it returns false, for a write that finds out whether the schema was fixed.
+func (r *reconciler) writesLegacy() bool {
+	until, now := r.legacyUntil.Load(), r.now()
+	return until != 0 && (now.Unix() < until || !r.legacyUntil.CompareAndSwap(until, now.Add(legacyPeriod).Unix()))
+}
+
 // noticeLegacy is called after a refusal of the full status that the legacy form did not get. It applies the legacy form to
-// the whole kind from now on, unless others have written into the status: then their fields may be the reason.
+// the whole kind for a while, unless others have written into the status: then their fields may be the reason.
 func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[string]any, err error) {
 	const refused = "The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; " +
 		"only Running, Successful and Failure are written"
@@ -167,8 +182,9 @@ func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[str
 		r.log.V(1).Info(refused+" for this object", "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err.Error())
 		return
 	}
-	r.schemaRefusesConditions.Store(true)
-	r.log.Info(refused+" from now on", "gvk", r.gvk.String(), "error", err.Error())
+	if r.legacyUntil.Swap(r.now().Add(legacyPeriod).Unix()) == 0 {
+		r.log.Info(refused+" from now on; a corrected schema is noticed within "+legacyPeriod.String(), "gvk", r.gvk.String(), "error", err.Error())
+	}
 }
 
 // countWrite counts a write in metrics, except conflicts, which are retried, and writes to objects
