@@ -227,7 +227,8 @@ func forms(value string) []pattern {
 		texts = append(texts, strings.ReplaceAll(trimmed, " ", "+"))
 	}
 	if strings.Contains(trimmed, "'") {
-		texts = append(texts, strings.ReplaceAll(trimmed, "'", `'"'"'`), strings.ReplaceAll(trimmed, "'", "''"))
+		texts = append(texts, strings.ReplaceAll(trimmed, "'", `'"'"'`), strings.ReplaceAll(trimmed, "'", "''"),
+			strings.ReplaceAll(trimmed, "'", `'\''`)) // as bash prints it with set -x
 	}
 	if escaped := url.QueryEscape(trimmed); len(trimmed) <= large && escaped != trimmed {
 		// After a stray %, the text's escapes are not decoded correctly.

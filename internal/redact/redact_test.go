@@ -49,6 +49,7 @@ var encodings = map[string]func(string) string{
 	"bytes of Python":  func(s string) string { return escapedBytes(s, `\x%02x`) },
 	"octal of a shell": func(s string) string { return "$'" + escapedBytes(s, `\%03o`) + "'" },
 	"shell":            func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" },
+	"bash":             func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
 	"YAML":             func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" },
 	"colours":          func(s string) string { return "\x1b[0;31m" + s[:3] + "\x1b[0m" + s[3:] },
 	"wrapped":          func(s string) string { return s[:5] + "\r\n    " + s[5:] },
