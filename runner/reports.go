@@ -225,7 +225,7 @@ func (t *translation) take(r report.Report) {
 	switch r.Type {
 	case report.Progress:
 		t.end(false)
-		t.begin(cmp.Or(title(r), t.name))
+		t.begin(cmp.Or(t.title(r), t.name))
 		t.diff = text.Plain(r.Diff)
 	case report.Result:
 		t.Verdict, t.Changed, t.Message = r.Verdict, r.Changed, r.Message
@@ -279,11 +279,14 @@ func (t *translation) warnOnce(warning string, r report.Report) {
 }
 
 // title is the name of the task for a progress report.
-func title(r report.Report) string {
+func (t *translation) title(r report.Report) string {
 	name := strings.Trim(text.OneLine(r.Step)+": "+text.OneLine(r.Message), ": ")
 	count := ""
 	if r.Total > 0 {
 		count = fmt.Sprintf(" (%d/%d)", r.Done, r.Total)
+		if mask := t.req.Mask; mask != nil && len(name)+len(count) > maxTitle {
+			name = mask.Mask(name) // later, the count hides that a value may be cut
+		}
 	}
 	return text.Clip(name, maxTitle-len(count)) + count
 }
