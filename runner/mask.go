@@ -96,6 +96,21 @@ func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d.Task, d.Play = task, play
 }
 
+// hide masks what the command has said. It is called when all values are known that the command asked to mask.
+func (t *translation) hide() {
+	mask := t.req.Mask
+	if mask == nil {
+		return
+	}
+	t.Message, t.Problem = mask.Mask(t.Message), mask.Mask(t.Problem)
+	if after := t.summary.RequeueAfter; after != nil && !isPeriod(after.Period) {
+		after.Period = mask.Mask(after.Period)
+	}
+	for i, warning := range t.Warnings {
+		t.Warnings[i] = mask.Mask(warning)
+	}
+}
+
 // isDecisive tells whether a run is judged by this key of a result. Such keys are Ansible's own, so they reveal no value.
 // They are needed even if all output of a run is withheld.
 func isDecisive(key string) bool {

@@ -295,7 +295,8 @@ func TestCommand_Masked(t *testing.T) {
 	t.Parallel()
 	// The second step is cut within the value.
 	step := `echo '{"type":"progress","step":"log in with canary"}' >&3; ` +
-		`echo '{"type":"progress","step":"` + strings.Repeat("x", 187) + `canary and more","done":7,"total":40}' >&3; `
+		`echo '{"type":"progress","step":"` + strings.Repeat("x", 187) + `canary and more","done":7,"total":40}' >&3; ` +
+		`echo '{"type":"requeue","after":"canary"}' >&3; `
 	for name, script := range map[string]string{
 		"on stderr":   step + `echo bad password canary >&2; exit 1`,
 		"in a result": step + `echo '{"type":"result","verdict":"failed","message":"bad password canary","canary":1}' >&3`,

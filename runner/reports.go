@@ -366,18 +366,6 @@ func (t *translation) finish() {
 	}})
 }
 
-// hide masks what the command has said. It is called when all values are known that the command asked to mask.
-func (t *translation) hide() {
-	mask := t.req.Mask
-	if mask == nil {
-		return
-	}
-	t.Message, t.Problem = mask.Mask(t.Message), mask.Mask(t.Problem)
-	for i, warning := range t.Warnings {
-		t.Warnings[i] = mask.Mask(warning)
-	}
-}
-
 // emit adds an event to the summary, and passes it to OnEvent.
 func (t *translation) emit(kind jobevent.Kind, d jobevent.Data) {
 	t.counter++
