@@ -192,7 +192,8 @@ func (r *reconciler) hook(ctx context.Context, name string, call func() error) (
 		err = errors.New("it has ended its goroutine (runtime.Goexit)")
 		defer func() {
 			if p := recover(); p != nil {
-				r.log.Error(fmt.Errorf("%v", p), "A hook has panicked", "hook", name, "gvk", r.gvk.String())
+				// The value may contain a secret, and is masked in the message of the run. The log has the stack.
+				r.log.Error(errors.New("the message of the run says why"), "A hook has panicked", "hook", name, "gvk", r.gvk.String())
 				err = fmt.Errorf("it has panicked: %v", p)
 			}
 		}()

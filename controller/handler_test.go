@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,6 +55,11 @@ func TestHooks_Before(t *testing.T) {
 			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: it has ended its goroutine (runtime.Goexit)"},
 	} {
 		r, s := hooked(watches.Hooks{Before: func(_ context.Context, object *unstructured.Unstructured) error { return tt.before(object.Object) }}, 0)
+		r.log = funcr.New(func(_, args string) {
+			if strings.Contains(args, "no cups") {
+				t.Errorf("the log has what is not masked: %s", args)
+			}
+		}, funcr.Options{})
 		_, err := r.before(t.Context(), s)
 		if s.object.Object["spec"] == nil {
 			t.Errorf("%s: the object is changed", name)
