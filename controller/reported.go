@@ -59,13 +59,14 @@ func (r *reconciler) hear(s *scope, body []byte) error {
 // mayReport returns an error if the watch's commands may not report ref. It also judges the references
 // in a status.
 func (r *reconciler) mayReport(s *scope, ref reference.Reference) error {
+	quoted := func(text string) string { return clip(s.mask.Mask(text)) } // masked before the cut, since a part of a value is not found
 	switch {
 	case !slices.Contains(reference.Reported(r.watch), ref.GVK):
-		return fmt.Errorf("the watch has no references of %s that are reported: add {group, version, kind, reported: true} to its references", clip(ref.GVK.String()))
+		return fmt.Errorf("the watch has no references of %s that are reported: add {group, version, kind, reported: true} to its references", quoted(ref.GVK.String()))
 	case !reference.IsName(ref.Name), ref.Namespace != "" && !reference.IsName(ref.Namespace), recorded(ref) == "":
-		return fmt.Errorf("%q is not a name of an object", clip(ref.String()))
+		return fmt.Errorf("%q is not a name of an object", quoted(ref.String()))
 	case r.watch.OwnNamespaceOnly && ref.Namespace != "" && ref.Namespace != s.key.Namespace:
-		return fmt.Errorf("%q is in another namespace than the object, and the watch has ownNamespaceOnly", clip(ref.String()))
+		return fmt.Errorf("%q is in another namespace than the object, and the watch has ownNamespaceOnly", quoted(ref.String()))
 	case ref.GVK.GroupKind() == r.gvk.GroupKind() && ref.NamespacedName == s.key:
 		return errors.New("an object cannot wait for itself")
 	}

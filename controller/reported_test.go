@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/reference"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -38,6 +39,11 @@ func TestMayReport(t *testing.T) {
 		if (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
 			t.Errorf("%.60s: %v, want %q", text, err, problem)
 		}
+	}
+	s.mask = redact.New()
+	s.mask.Add(t.Context(), strings.Repeat("Value", 60))
+	if err := r.mayReport(s, reference.Reference{GVK: configMaps, NamespacedName: types.NamespacedName{Name: strings.Repeat("Value", 60)}}); err == nil || strings.Contains(err.Error(), "Value") {
+		t.Errorf("the value of a Secret is quoted: %v", err)
 	}
 	var got []string
 	for _, ref := range r.reportedBefore(s, []string{"v1 ConfigMap home/a", "v1 Secret home/a", "v1 ConfigMap home/a", "v1 ConfigMap home/named", "v1 ConfigMap away/a", "x", "v1 ConfigMap /b"}) {
