@@ -145,7 +145,6 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	}
 	// It is no longer known which Secrets the run has read so far.
 	s.mask.Withhold()
-	s.warnings = append(s.warnings, withheldBecause+"another operator process started the run, so it is unknown which secrets the run has read")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, JobRun: r.jobRun(s)}
 	if req.JobRun == nil { // the watch no longer uses Jobs
 		req.JobRun = &runner.JobRun{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.begun, MakeRoom: r.store.MakeRoom}

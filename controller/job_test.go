@@ -70,6 +70,7 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 		t.Error("a new run begins before the one that was found has ended, and there is one place")
 	}
 	awaitCondition(t, c, obj, status.Ready, "True")
+	must.Be(t, "warnings, of which one says that the output is withheld", 1, strings.Count(o.log(), "Object needs attention"))
 }
 
 // objectOfJobs creates an object of a kind whose runs are Jobs.
