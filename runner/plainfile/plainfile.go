@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +22,29 @@ import (
 // is not a directory.
 var ErrNotPlain = errors.New("not what it should be")
 
-// Open opens a regular file for reading.
+// A process without a file descriptor for a moment must not take what a run has
+// left for missing, so opening is repeated for up to patience: other runs end.
+const (
+	patience = 10 * time.Second
+	pause    = 200 * time.Millisecond
+)
+
+// patiently repeats open while no file descriptor is left.
+func patiently(open func() (*os.File, error)) (*os.File, error) {
+	for until := time.Now().Add(patience); ; time.Sleep(pause) {
+		f, err := open()
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || time.Now().After(until) {
+			return f, err
+		}
+	}
+}
+
+// Open opens a regular file for reading. It waits up to ten seconds for a file descriptor.
 func Open(name string) (*os.File, error) {
+	return patiently(func() (*os.File, error) { return open(name) })
+}
+
+func open(name string) (*os.File, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -53,7 +75,12 @@ func openIn(dir *os.Root, name string) (*os.File, error) {
 
 // OpenBelow opens a regular file for reading. name is relative to dir. Links in
 // name that lead out of dir are refused, and so is a file that is a link itself.
+// It waits up to ten seconds for a file descriptor.
 func OpenBelow(dir, name string) (*os.File, error) {
+	return patiently(func() (*os.File, error) { return openBelow(dir, name) })
+}
+
+func openBelow(dir, name string) (*os.File, error) {
 	root, err := OpenDir(dir)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,5 +96,26 @@ func TestRead_Bounds(t *testing.T) {
 	}
 	if _, err := OpenBelow(dir, "../"+filepath.Base(dir)+"/file"); err == nil {
 		t.Error("a name leads out of the directory")
+	}
+}
+
+func TestOpen_WaitsForAFileDescriptor(t *testing.T) {
+	dir := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	var enough unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &enough))
+	restore := func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &enough) }
+	defer restore()
+	for what, open := range map[string]func() (*os.File, error){
+		"Open":      func() (*os.File, error) { return Open(filepath.Join(dir, "file")) },
+		"OpenBelow": func() (*os.File, error) { return OpenBelow(dir, "file") },
+	} {
+		must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: enough.Max}))
+		time.AfterFunc(20*time.Millisecond, restore)
+		f, err := open()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		must.Do(t, f.Close())
 	}
 }
