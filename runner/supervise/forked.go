@@ -70,9 +70,12 @@ type forkAnswer struct {
 // kills what the head left behind.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	group, _ := newCgroup(c.groups, c.Run) // without one, tree.kill finds the processes through /proc
-	f, err := fork(c, out, group)
+	f, err := fork(ctx, c, out, group)
 	if err != nil {
 		_ = group.remove()
+		if told(ctx) { // that says nothing about the server
+			return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+		}
 	}
 	if errors.Is(err, ErrNotStarted) {
 		return Exit{Code: -1}, err // too late for a cold start, too
@@ -186,9 +189,15 @@ func (h head) kill() {
 	}
 }
 
+// told tells whether the operator has told to stop the command. After another end of
+// ctx, a command that is forked late is started and stopped at once, so that its record
+// says why.
+func told(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ReasonTold) }
+
 // fork makes the server start the command, in a control group if there is one.
-// After an error the command has not been started and will not be.
-func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
+// After an error the command has not been started and will not be. If the command is
+// to stop, fork does not wait for the server.
+func fork(ctx context.Context, c Command, out *os.File, group cgroup) (_ *forked, err error) {
 	message, err := c.forkRequest(group)
 	if err != nil {
 		return nil, err
@@ -205,6 +214,12 @@ func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
 	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, defaultForkTimeout))); err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() {
+		if told(ctx) {
+			_ = conn.SetDeadline(time.Unix(1, 0))
+		}
+	})
+	defer stop()
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))
 	if _, _, err := conn.WriteMsgUnix(length, unix.UnixRights(int(out.Fd())), nil); err != nil {
 		return nil, fmt.Errorf("ask: %w", err)
@@ -224,6 +239,9 @@ func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
 	}
 	if err := c.late(); err != nil {
 		return nil, err
+	}
+	if stop(); told(ctx) {
+		return nil, ReasonTold
 	}
 	// The head waits for our message, so the pid is still its own.
 	if f.head, err = findHead(answer.PID); err != nil {

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -188,6 +189,33 @@ func started(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
 	if got := word(conn); got != "G" {
 		t.Errorf("the client says %q", got)
+	}
+}
+
+// If a command is stopped before its head was told to start, it is not started, without waiting for the server, which is not
+// to blame.
+func TestForked_IsNotStartedAfterAStop(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(*net.UnixConn, *exec.Cmd){
+		"it answers nothing":  func(*net.UnixConn, *exec.Cmd) {},
+		"it answers too late": ready,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := command(t, "echo it was not forked")
+			c.ForkTimeout = time.Minute
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c.Server, _ = forkServer(t, func(conn *net.UnixConn, head *exec.Cmd) {
+				cancel(ReasonTold)
+				answer(conn, head)
+				if got := word(conn); got != "" {
+					t.Errorf("the client says %q", got)
+				}
+			})
+			if _, err := Run(ctx, c); !errors.Is(err, ErrNotStarted) || errors.Is(err, ErrServer) {
+				t.Error(err)
+			}
+		})
 	}
 }
 
