@@ -173,10 +173,12 @@ func (r *Runner) provide(req Request) (executable string, err error) {
 	if executable, err = r.executable(req); err != nil {
 		return "", err
 	}
-	if req.reports == nil {
-		if err := r.opts.Collections.Ensure(); err != nil {
-			return "", fmt.Errorf("run %s not started: %w", req.ID, err)
-		}
+	err = r.opts.Temp.ensure()
+	if err == nil && req.reports == nil {
+		err = r.opts.Collections.Ensure()
+	}
+	if err != nil {
+		return "", fmt.Errorf("run %s not started: %w", req.ID, err)
 	}
 	if err := createPrivateDir(req, r.opts.Environ); IsNoSpace(err) {
 		return "", fmt.Errorf("%w: %w", ErrNoSpace, err)

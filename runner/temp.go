@@ -19,7 +19,7 @@ import (
 // such as the discovery cache of the Kubernetes client, stay until Close. It is
 // safe for concurrent use; nil means no such directory.
 type Temp struct {
-	dir lockeddir.Dir
+	dir *lockeddir.Dir
 
 	mu sync.Mutex
 	// begun counts the runs so far; live has the numbers of the runs in progress.
@@ -57,6 +57,18 @@ func (t *Temp) Close() {
 	}
 }
 
+// ensure makes the directory again if a cleaner of temporary files has removed it. It is
+// called before begin.
+func (t *Temp) ensure() error {
+	if t == nil {
+		return nil
+	}
+	if err := t.dir.Ensure(); err != nil {
+		return fmt.Errorf("the directory for temporary files of runs: %w", err)
+	}
+	return nil
+}
+
 // environ adds the directory to an environment.
 func (t *Temp) environ(environ []string) []string {
 	if t == nil {
@@ -77,8 +89,6 @@ func (t *Temp) begin() (controlDir string, ended func()) {
 	if t == nil {
 		return "", func() {}
 	}
-	// A cleaner of temporary files may have removed the directory.
-	_ = os.Mkdir(t.dir.Name(), dirMode)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begun++

@@ -74,12 +74,11 @@ func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
 	expect("all runs have ended", kept)
 }
 
-func TestTemp_IsMadeAnewIfSomebodyRemovesIt(t *testing.T) {
+func TestTemp_IsMadeAgainIfItIsRemoved(t *testing.T) {
 	t.Parallel()
 	temp := newTemp(t)
 	must.Do(t, os.Remove(temp.dir.Name()))
-	_, ended := temp.begin()
-	ended()
+	must.Do(t, temp.ensure())
 	if info, err := os.Stat(temp.dir.Name()); err != nil || info.Mode() != os.ModeDir|dirMode {
 		t.Errorf("%v, %v", info, err)
 	}

@@ -23,7 +23,7 @@ import (
 var files embed.FS
 
 // Dir is a directory with the collections; nil means none. It is safe for concurrent use.
-type Dir struct{ dir lockeddir.Dir }
+type Dir struct{ dir *lockeddir.Dir }
 
 // prefix begins the names of the directories.
 const prefix = "rolewright-collections-"

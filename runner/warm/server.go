@@ -186,7 +186,7 @@ const longestDir = 94
 
 // serverDir makes the directory of the next server. Only one server is started at a time.
 func (p *Pool) serverDir() (string, error) {
-	if p.dir.File == nil {
+	if p.dir == nil {
 		dir, err := lockeddir.Make(p.opts.Dir, dirPrefix)
 		if err != nil {
 			return "", fmt.Errorf("make the directory of the fork servers: %w", err)

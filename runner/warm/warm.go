@@ -98,7 +98,7 @@ type Pool struct {
 	// dir is made for the first server; made counts the servers. known has the files
 	// on which the last server depended. Only the goroutine that starts a server uses
 	// these, and there is one at a time.
-	dir   lockeddir.Dir
+	dir   *lockeddir.Dir
 	made  int
 	known map[string]version
 	// reason is why there is no server. failures counts the failures since a server
@@ -144,7 +144,7 @@ func (p *Pool) Close() {
 	p.stop()
 	p.wg.Wait()
 	p.awaitLooks()
-	if p.dir.File != nil {
+	if p.dir != nil {
 		_ = p.dir.Remove() // else the next pool does
 	}
 }

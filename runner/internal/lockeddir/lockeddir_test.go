@@ -35,3 +35,21 @@ func TestRemove_WhileAnotherProcessWritesItsLastFile(t *testing.T) {
 		must.Do(t, err)
 	}
 }
+
+// A cleaner of temporary files may remove the directory of a living process.
+func TestEnsure_LocksWhatItMakesAgain(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	d := must.Get(Make(parent, "x"))(t)
+	must.Do(t, os.Remove(d.Name()))
+	must.Do(t, d.Ensure())
+	must.Do(t, must.Get(Make(parent, "x"))(t).Remove())
+	if _, err := os.Lstat(d.Name()); err != nil {
+		t.Errorf("another process has removed it: %v", err)
+	}
+	must.Do(t, os.Chmod(d.Name(), 0o755))
+	if d.Ensure() == nil {
+		t.Error("it may be another user's")
+	}
+	must.Do(t, d.Remove())
+}
