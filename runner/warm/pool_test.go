@@ -145,6 +145,21 @@ func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
+// A cleaner of temporary files may remove the directory of the pool.
+func TestPool_MakesItsDirectoryAgain(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	pool := warm.New(o)
+	defer pool.Close()
+	must.Do(t, pool.Wait(t.Context()))
+	lease := must.Get(pool.Acquire(t.Context()))(t)
+	for _, name := range entries(t, o.Dir) {
+		must.Do(t, os.RemoveAll(filepath.Join(o.Dir, name)))
+	}
+	lease.Release(supervise.Exit{Code: -1}, supervise.ErrServer) // it has no socket
+	must.Do(t, pool.Wait(t.Context()))
+}
+
 // wrapped returns the path of the interpreter that wrapInterpreter makes.
 func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "python3") }
 

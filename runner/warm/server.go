@@ -195,6 +195,8 @@ func (p *Pool) serverDir() (string, error) {
 			return "", errors.Join(fmt.Errorf("%s is too long for the path of a socket; set TMPDIR to a shorter one", p.opts.Dir), dir.Remove())
 		}
 		p.dir = dir
+	} else if err := p.dir.Ensure(); err != nil { // a cleaner of temporary files may have removed it
+		return "", fmt.Errorf("the directory of the fork servers: %w", err)
 	}
 	p.made++
 	dir := filepath.Join(p.dir.Name(), strconv.Itoa(p.made))
