@@ -101,7 +101,8 @@ func (d *Dir) Ensure() error {
 // own tells whether info describes a directory of this user, closed to others.
 func own(info os.FileInfo) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
-	return info.Mode() == os.ModeDir|0o700 && ok && int(owner.Uid) == os.Geteuid()
+	mode := info.Mode() &^ os.ModeSetgid // as directories have it in a volume of a Pod with fsGroup
+	return mode == os.ModeDir|0o700 && ok && int(owner.Uid) == os.Geteuid()
 }
 
 // Remove removes the directory with its contents. It tries again if the directory is not

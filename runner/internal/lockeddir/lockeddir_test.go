@@ -40,6 +40,7 @@ func TestRemove_WhileAnotherProcessWritesItsLastFile(t *testing.T) {
 func TestEnsure_LocksWhatItMakesAgain(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
+	must.Do(t, os.Chmod(parent, 0o700|os.ModeSetgid)) // as fsGroup of a Pod does
 	d := must.Get(Make(parent, "x"))(t)
 	must.Do(t, os.Remove(d.Name()))
 	must.Do(t, d.Ensure())
