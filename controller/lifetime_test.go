@@ -118,6 +118,27 @@ func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
 }
 
+// A run whose reports wait for the API server is not idle.
+func TestLifetime_CallsAreSignsOfLife(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{set: &Set{runs: t.Context()}, opts: &Options{}}
+	_, life := r.lifetime(t.Context(), settings{idleTimeout: time.Hour})
+	defer life.end()
+	expect := func(when string) {
+		if !life.idle.Stop() {
+			t.Errorf("%s the call, the idle timeout does not begin again", when)
+		}
+	}
+	req := runner.Request{Call: func(context.Context, string, []byte) error {
+		expect("before")
+		return nil
+	}}
+	r.follow(&scope{life: life}, &req)
+	life.waits()
+	must.Do(t, req.Call(t.Context(), "status", nil))
+	expect("after")
+}
+
 func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg, c, gvk, ns := installed(t)

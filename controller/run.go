@@ -85,7 +85,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (phaseResult, error) {
 	return runEnded, nil
 }
 
-// follow sets up req so that each event of the run is logged, shown in the status, and counted as a sign of life.
+// follow sets up req so that each event of the run is logged, shown in the status, and counted as a sign of life,
+// and so is each call.
 func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
@@ -95,6 +96,14 @@ func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
 	}
 	req.Hurry = s.life.hurried.Done()
+	if call := req.Call; call != nil {
+		// While a call waits for the API server, what else the run reports is not read.
+		req.Call = func(ctx context.Context, name string, body []byte) error {
+			s.life.sign()
+			defer s.life.sign()
+			return call(ctx, name, body)
+		}
+	}
 	req.OnEvent = func(e jobevent.Event) {
 		s.life.sign()
 		e = r.shownEvent(s, e)
