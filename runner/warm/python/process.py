@@ -18,7 +18,6 @@ import types
 OWN = {name[:-3] for name in os.listdir(os.path.dirname(os.path.abspath(__file__))) if name.endswith(".py")}
 
 PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 #: The environment variable that marks the processes of a run (the cookie), and the
@@ -32,7 +31,7 @@ TITLE: Title
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int | bytes) -> None:
+def prctl(option: int, value: int) -> None:
     """Call prctl(2) with one argument."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")

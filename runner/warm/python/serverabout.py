@@ -35,8 +35,7 @@ def about() -> dict:
     # In the turbo mode, modules of kubernetes.core are not forked.
     kubernetes = any(map(os.path.isdir, ansiblefiles.places("kubernetes", "core"))) and importlib.util.find_spec("kubernetes") is not None \
         and "ENABLE_TURBO_MODE" not in serverstate.ENVIRONMENT
-    return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources(),
-            "kubernetes": kubernetes}
+    return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "pid": os.getppid(), "files": sources(), "kubernetes": kubernetes}
 
 
 def read() -> list[str]:
