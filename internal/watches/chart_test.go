@@ -3,6 +3,7 @@ package watches
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +74,34 @@ func TestLoad_Chart(t *testing.T) {
 	got = loadText(t, dir, "- version: v1\n  kind: A\n  group: g.example.com\n  "+chart+"\n", Options{LookupEnv: lookup(nil)})
 	if len(got.problems) != 1 || !strings.Contains(got.problems[0], "rolewright-helm, which runs charts, is neither in the directory of rolewright nor in PATH") {
 		t.Errorf("without the program: %q", got.problems)
+	}
+}
+
+// Charts of one kind share the name of their finalizer, which says nothing about what the user wrote.
+func TestLoad_TwoCharts(t *testing.T) {
+	t.Parallel()
+	dir := project(t)
+	for _, name := range []string{"kettle", "pot"} {
+		must.Do(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name, "Chart.yaml"), []byte("name: "+name+"\n"), 0o600))
+	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, ChartProgram), []byte("#!/bin/sh\n"), 0o600))
+	must.Do(t, os.Chmod(filepath.Join(dir, ChartProgram), 0o755))
+	for _, tt := range []struct {
+		fields   string
+		problems []string
+	}{
+		{"selector: {matchLabels: {tier: CHART}}", nil},
+		{"manageStatus: true", []string{"duplicate GVK"}},
+		{"selector: {matchLabels: {tier: CHART}}\n  finalizer: {role: memcached}", []string{`"finalizer" is for`, `"finalizer" is for`}},
+	} {
+		var text string
+		for _, chart := range []string{"kettle", "pot"} {
+			text += "- version: v1\n  kind: A\n  group: g.example.com\n  chart: " + chart + "\n  " + strings.ReplaceAll(tt.fields, "CHART", chart) + "\n"
+		}
+		got := loadText(t, dir, text, Options{LookupEnv: lookup(map[string]string{"PATH": dir})}).problems
+		if !slices.EqualFunc(got, tt.problems, strings.Contains) {
+			t.Errorf("%s: %q, want %q", tt.fields, got, tt.problems)
+		}
 	}
 }

@@ -30,10 +30,11 @@ func (c *decoding) checkOverlaps(entries []*entry) {
 }
 
 // checkSharedFinalizer warns if an earlier watch of the kind has a finalizer of the same name
-// that does something else: an object with that finalizer does not tell which of the two it needs.
+// that does something else: an object with that finalizer does not tell which of the two it needs. Charts have one
+// finalizer by design, whose name cannot be changed.
 func (c *decoding) checkSharedFinalizer(e *entry, before []*entry) {
 	is := e.watch.Finalizer
-	if is == nil || is.Name == "" {
+	if _, chart := e.keys["chart"]; chart || is == nil || is.Name == "" {
 		return
 	}
 	at := slices.IndexFunc(before, func(other *entry) bool {
