@@ -61,7 +61,8 @@ func Start(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := &envtest.Environment{BinaryAssetsDirectory: dir}
+	existing := false // whatever USE_EXISTING_CLUSTER says: the commands promise a cluster of their own
+	env := &envtest.Environment{BinaryAssetsDirectory: dir, UseExistingCluster: &existing}
 	if dir == "" {
 		if !o.Download {
 			return nil, fmt.Errorf("%w: no KUBEBUILDER_ASSETS, nothing from setup-envtest, none in PATH", ErrNoPrograms)
