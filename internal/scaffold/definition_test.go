@@ -32,3 +32,21 @@ func TestDefinition_KeepsFieldsInSnakeCase(t *testing.T) {
 		}
 	}
 }
+
+// With snakeCaseParameters: false, a new option becomes a field with its own name beside those that the CRD has.
+func TestDefinition_WithoutSnakeCase(t *testing.T) {
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	old := ""
+	for _, names := range []string{"logLevel: {}", "logLevel: {}, log_file: {}"} {
+		options := optionsOf(t, "meta/argument_specs.yml", "argument_specs: {main: {options: {"+names+"}}}")
+		Variable(nil).takeFields(options, k.specIn(old))
+		text, breaks, kept, err := k.definitionText(old, newSchema(options, nil, nil))
+		if err != nil || len(breaks)+len(kept) > 0 {
+			t.Fatal(err, breaks, kept)
+		}
+		old = text
+	}
+	if !strings.Contains(old, "logLevel:") || !strings.Contains(old, "log_file:") {
+		t.Error(old)
+	}
+}

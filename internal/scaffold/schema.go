@@ -90,6 +90,9 @@ func (s *schema) field(o option) (string, bool) {
 
 // takeFields makes options keep the field names that a schema has for them.
 func (v Variable) takeFields(options []option, old *yaml.Node) {
+	if v == nil { // each option has only one
+		return
+	}
 	properties := at(old, "properties")
 	for i := range options {
 		o := &options[i]
