@@ -22,8 +22,7 @@ type request struct {
 // send none have an empty list.
 func modules() map[string][]request {
 	pod := request{"v1", "Pod", "", "get"}
-	// A command in a container is a GET that becomes a WebSocket. For it, newer
-	// API servers require create as well.
+	// A command in a container is a GET that becomes a WebSocket. For it, newer API servers require create as well.
 	exec := request{"v1", "Pod", "exec", "create get"}
 	return map[string][]request{
 		"k8s_exec":       {pod, exec},
@@ -32,13 +31,11 @@ func modules() map[string][]request {
 		"k8s_drain":      {{"v1", "Node", "", "get patch"}, {"v1", "Pod", "", "get list"}, {"v1", "Pod", "eviction", "create"}},
 		"k8s_taint":      {{"v1", "Node", "", "get patch"}},
 		"k8s_json_patch": {{verbs: "get patch"}},
-		"k8s_rollback": {
-			{verbs: "get list patch"}, {"apps/v1", "ReplicaSet", "", "list"}, {"apps/v1", "ControllerRevision", "", "list"},
-		},
-		"k8s_status": {{verbs: "get"}, {subresource: "status", verbs: "patch"}},
-		"k8s_event":  {{"v1", "Event", "", "get create patch"}},
-		"helm":       {{"v1", "Secret", "", "get list create update delete"}},
-		"helm_info":  {{"v1", "Secret", "", "get list"}},
+		"k8s_rollback":   {{verbs: "get list patch"}, {"apps/v1", "ReplicaSet", "", "list"}, {"apps/v1", "ControllerRevision", "", "list"}},
+		"k8s_status":     {{verbs: "get"}, {subresource: "status", verbs: "patch"}},
+		"k8s_event":      {{"v1", "Event", "", "get create patch"}},
+		"helm":           {{"v1", "Secret", "", "get list create update delete"}},
+		"helm_info":      {{"v1", "Secret", "", "get list"}},
 
 		"k8s_cluster_info": {}, "requeue_after": {}, "osdk_metric": {},
 		"helm_registry_auth": {}, "kubeconfig": {}, "helm_template": {}, "helm_pull": {}, "helm_repository": {}, "helm_plugin": {}, "helm_plugin_info": {},
@@ -58,8 +55,7 @@ type args struct {
 	line int
 }
 
-// These match the modules of kubernetes.core, the collections whose modules send requests to the API server, and those whose
-// modules send none.
+// These match modules of kubernetes.core, and collections whose modules send requests to the API server, or none.
 var (
 	ofKubernetesCore = regexp.MustCompile(`^((kubernetes\.core|community\.kubernetes)\..+|(k8s|helm)(_\w+)?)$`)
 	ofKubernetes     = regexp.MustCompile(`^(kubernetes\.core|community\.(kubernetes|okd)|redhat\.openshift|operator_sdk\.util)\.`)
@@ -88,11 +84,9 @@ func (s *scanner) module(name string, a args) {
 // client matches programs and addresses through which commands reach the API server.
 var client = regexp.MustCompile(`\b(kubectl|oc|helm|istioctl|velero|argocd|flux|cmctl|kustomize|skopeo)\b|(?i:KUBECONFIG|KUBERNETES)|serviceaccount/token`)
 
-// commands reports a task whose text names a client of the API server, or whose
-// arguments are an expression.
+// commands reports a task whose text names a client of the API server, or whose arguments are an expression.
 func (a args) commands(module string) {
-	_, literalURL := content.Literal(a.get("url"))
-	if a.node == nil || a.has("url") && !literalURL {
+	if a.node == nil || a.may("url") {
 		a.s.Gap(a.f, a.line, "the arguments of %s are an expression", module)
 		return
 	}
@@ -168,9 +162,12 @@ func (a args) k8s(objects []Use) {
 	if a.has("state") && !a.may("state", "present") {
 		return
 	}
-	verbs := "get create patch"
-	if a.on("force") && !a.on("apply") {
-		verbs = "get create update"
+	verbs := "get create"
+	if a.off("force") || a.on("apply") {
+		verbs += " patch"
+	}
+	if a.on("force") && a.off("apply") {
+		verbs += " update"
 	}
 	a.use(objects, "", verbs, true)
 }
@@ -204,6 +201,11 @@ func (a args) may(name string, words ...string) bool {
 // on reports whether a switch may be on.
 func (a args) on(name string) bool { return a.may(name, "true", "yes", "on", "1", "y", "t") }
 
+// off reports whether a switch may be off.
+func (a args) off(name string) bool {
+	return !a.has(name) || a.may(name, "false", "no", "off", "0", "n", "f")
+}
+
 // mayLack reports whether an argument may be missing or empty at run time.
 func (a args) mayLack(name string) bool {
 	n := a.get(name)
@@ -215,8 +217,7 @@ func (a args) named() []Use {
 	return a.object(a.get("kind"), a.get("api_version", "api", "version"), Place{a.f.File, a.line})
 }
 
-// object returns the object of a kind and version if they are literal. Otherwise it
-// reports a gap.
+// object returns the object of a kind and version if they are literal. Otherwise it reports a gap.
 func (a args) object(kind, apiVersion *yaml.Node, at Place) []Use {
 	u := Use{Place: at, APIVersion: "v1"}
 	var ok bool
@@ -249,8 +250,7 @@ func arguments(value, extra *yaml.Node) *yaml.Node {
 	return merged
 }
 
-// scalars calls do for each scalar that is written in n. It does not follow
-// aliases.
+// scalars calls do for each scalar that is written in n. It does not follow aliases.
 func scalars(n *yaml.Node, do func(*yaml.Node)) {
 	if n == nil {
 		return

@@ -92,10 +92,13 @@ func scanCases() map[string]scanCase {
 - k8s: {force: true, kind: ConfigMap, name: x}
 - k8s: {apply: true, force: true, kind: ConfigMap, name: x}
 - k8s: {state: "{{ state }}", kind: Secret, name: x}
+- k8s: {force: "{{ force }}", kind: ConfigMap, name: x}
+- k8s: {apply: "{{ apply }}", force: true, kind: ConfigMap, name: x}
 `,
 			want: []string{
 				at + "1 v1 Service delete,get", at + "2 v1 Pod delete,get,list", at + "3 v1 ConfigMap get,patch", at + "4 v1 ConfigMap create,get,update +",
 				at + "5 v1 ConfigMap create,get,patch +", at + "6 v1 Secret delete,get", at + "6 v1 Secret get,patch", at + "6 v1 Secret create,get,patch +",
+				at + "7 v1 ConfigMap create,get,patch,update +", at + "8 v1 ConfigMap create,get,patch,update +",
 			},
 		},
 		"modules of the operator": {
