@@ -240,7 +240,8 @@ are written only into the description, so that a new default of the role applies
 existing objects, too.
 
 Changes that existing objects may violate (another type, a new required field, fewer
-choices) are listed, and nothing is written, except with --allow-breaking.`,
+choices, a tighter limit) are listed, and nothing is written, except with
+--allow-breaking.`,
 		Example: `  rolewright generate crd
   rolewright generate crd --check`,
 		Args: cobra.NoArgs,

@@ -172,6 +172,7 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 			remove(old, key)
 		}
 	}
+	m.dropOther(old, next, path)
 	if rules := mergeRules(at(old, validations), at(next, validations)); len(rules.Content) > 0 {
 		set(old, validations, rules)
 	} else {
@@ -183,7 +184,7 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 		switch {
 		case key == "properties" && before != nil:
 			m.mergeProperties(before, value, path)
-		case key == "items" && before != nil:
+		case (key == "items" || key == "additionalProperties") && before != nil && before.Kind == yaml.MappingNode:
 			m.merge(before, value, path+"[]")
 		case key == validations: // merged above
 		case before != nil && slices.Contains(limits(), key): // set by people
@@ -203,6 +204,17 @@ func otherType(old, next *yaml.Node) bool {
 // limits returns keys of a schema that are only set if they are missing, so that the API server can compute the cost of
 // rules.
 func limits() []string { return []string{"maxItems", "maxLength"} }
+
+// dropOther removes properties if there are additionalProperties now, and the reverse: the API server refuses both together.
+func (m *merging) dropOther(old, next *yaml.Node, path string) {
+	either := []string{"properties", "additionalProperties"}
+	for i, key := range either {
+		if other := either[1-i]; at(next, key) != nil && at(old, other) != nil {
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: its %s are replaced by %s", path, other, key))
+			remove(old, other)
+		}
+	}
+}
 
 // mergeRules returns people's rules, followed by the rules made from the options.
 func mergeRules(old, next *yaml.Node) *yaml.Node {
@@ -250,8 +262,8 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has to fulfil the new rule %s", path, rule))
 		}
 	}
-	for _, key := range append(limits(), "pattern") {
-		if limit := at(next, key); limit != nil && at(old, key) == nil && was != "" {
+	for _, key := range append(limits(), "pattern", "multipleOf", "minimum", "maximum", "minLength", "minItems", "minProperties", "maxProperties") {
+		if limit := at(next, key); limit != nil && was != "" && tighter(key, at(old, key), limit) {
 			m.breaks = append(m.breaks, fmt.Sprintf("%s: it gets the %s %s", path, key, limit.Value))
 		}
 	}
@@ -270,6 +282,22 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 			}
 		}
 	}
+}
+
+// tighter tells whether values that an earlier limit allows may violate the new one.
+func tighter(key string, before, limit *yaml.Node) bool {
+	var was, is float64
+	switch {
+	case before == nil:
+		return true
+	case slices.Contains(limits(), key) || before.Value == limit.Value: // it stays
+		return false
+	case before.Decode(&was) != nil, limit.Decode(&is) != nil: // patterns
+		return true
+	case strings.HasPrefix(key, "min"):
+		return is > was
+	}
+	return is < was || key == "multipleOf"
 }
 
 func text(node *yaml.Node) string {

@@ -72,3 +72,44 @@ func count(n *yaml.Node) int {
 	}
 	return all
 }
+
+// A new version of a chart that accepts fewer values breaks objects; one that accepts more does not.
+func TestOfValues_Breaks(t *testing.T) {
+	t.Parallel()
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	for _, tt := range []struct{ was, is, breaks string }{
+		{`{"type": "integer"}`, `{"type": "integer", "minimum": 1}`, "it gets the minimum 1"},
+		{`{"type": "integer", "minimum": 1}`, `{"type": "integer", "minimum": 2}`, "it gets the minimum 2"},
+		{`{"type": "integer", "minimum": 10, "maximum": 20}`, `{"type": "integer", "minimum": 9, "maximum": 100}`, ""},
+		{`{"type": "number", "maximum": 10}`, `{"type": "number", "maximum": 9.5}`, "it gets the maximum 9.5"},
+		{`{"type": "integer", "multipleOf": 2}`, `{"type": "integer", "multipleOf": 3}`, "it gets the multipleOf 3"},
+		{`{"type": "string", "pattern": "^a"}`, `{"type": "string", "pattern": "^b"}`, "it gets the pattern ^b"},
+		{`{"type": "string"}`, `{"type": "string", "minLength": 1}`, "it gets the minLength 1"},
+		{`{"type": "array"}`, `{"type": "array", "minItems": 1}`, "it gets the minItems 1"},
+		{`{"type": "object"}`, `{"type": "object", "minProperties": 1, "maxProperties": 9}`, "it gets the minProperties 1, it gets the maxProperties 9"},
+		{`{"type": "object", "properties": {"b": {}}}`, `{"type": "object", "additionalProperties": {"type": "string"}}`,
+			"it kept fields that the schema does not name, and no longer does, its properties are replaced by additionalProperties"},
+		{`{"type": "object", "additionalProperties": {"type": "string"}}`, `{"type": "object", "properties": {"b": {}}}`,
+			"its additionalProperties are replaced by properties"},
+		{`{"type": "object", "additionalProperties": {"type": "string"}}`, `{"type": "object", "additionalProperties": {"type": "integer"}}`,
+			"its type changes from string to integer"},
+	} {
+		text := ""
+		var breaks []string
+		for _, property := range []string{tt.was, tt.is} {
+			var err error
+			s := &schema{spec: specOf(t, "", `{"properties": {"a": `+property+`}}`)}
+			if text, breaks, _, err = k.definitionText(text, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range breaks {
+			_, breaks[i], _ = strings.Cut(breaks[i], ": ")
+		}
+		must.Be(t, tt.is, tt.breaks, strings.Join(breaks, ", "))
+		a := at(at(k.specIn(text), "properties"), "a")
+		if at(a, "properties") != nil && at(a, "additionalProperties") != nil {
+			t.Errorf("%s: the API server refuses\n%s", tt.is, text)
+		}
+	}
+}
