@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+	gvk "k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -44,13 +45,18 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 			return m, err
 		}
 	}
+	var definitions []Definition
+	seen := map[gvk.GroupVersionKind]bool{}
 	for _, w := range watched {
-		if builtin, err := rbac.IsBuiltin(w.GVK.GroupKind()); err != nil {
+		builtin, err := rbac.IsBuiltin(w.GVK.GroupKind())
+		if err != nil {
 			return m, err
-		} else if builtin {
+		}
+		if builtin || seen[w.GVK] { // its CRD and sample are made from the first watch
 			continue
 		}
-		made, err := p.manifestsOf(dir, w, variable)
+		seen[w.GVK] = true
+		made, err := p.manifestsOf(dir, w, variable, definitions)
 		if err != nil {
 			return m, err
 		}
@@ -65,6 +71,7 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 			}
 		}
 		m.add(made.files...)
+		definitions = append(definitions, made.definition)
 		m.Kinds, m.Notes = append(m.Kinds, made.kind), append(m.Notes, made.notes...)
 	}
 	for _, f := range base {
@@ -78,10 +85,12 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 	return m, nil
 }
 
-// add leaves out what is there: two versions of a kind have files in common.
+// add replaces what is there: two versions of a kind have files in common, and the later CRD has both.
 func (m *Manifests) add(files ...File) {
 	for _, f := range files {
-		if !slices.ContainsFunc(m.Files, func(have File) bool { return have.Path == f.Path }) {
+		if i := slices.IndexFunc(m.Files, func(have File) bool { return have.Path == f.Path }); i >= 0 {
+			m.Files[i] = f
+		} else {
 			m.Files = append(m.Files, f)
 		}
 	}
@@ -103,15 +112,20 @@ func listOf(dir, name string, base []File) (string, error) {
 
 // ofKind holds the manifests of one kind.
 type ofKind struct {
-	kind    Kind
-	files   []File
-	entries []entry
-	notes   []string
+	kind       Kind
+	definition Definition // without a path if the directory has one
+	files      []File
+	entries    []entry
+	notes      []string
 }
 
-func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (ofKind, error) {
+func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable, earlier []Definition) (ofKind, error) {
 	k, known := p.kindOf(w)
 	old, err := k.takeDefinition(dir)
+	if err != nil {
+		return ofKind{}, err
+	}
+	before, err := k.takeDefinition(dir, earlier...)
 	if err != nil {
 		return ofKind{}, err
 	}
@@ -122,7 +136,7 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 		return ofKind{}, err
 	}
 	if old == "" || sample == "" {
-		if d, err = DefinitionOf(dir, p, w, "", variable); err != nil && !errors.Is(err, ErrSeveral) {
+		if d, err = DefinitionOf(dir, p, w, "", variable, earlier...); err != nil && !errors.Is(err, ErrSeveral) {
 			return ofKind{}, err
 		}
 	}
@@ -132,12 +146,15 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 		if d.Sample, err = k.sampleText(s, nil); err != nil {
 			return ofKind{}, err
 		}
-		if d.File.Text, _, _, err = k.definitionText("", s); err != nil {
-			return ofKind{}, err
+		if old == "" {
+			if d.File.Text, _, _, err = k.definitionText(before, s); err != nil {
+				return ofKind{}, err
+			}
 		}
 	}
 	if old == "" {
-		made.files = append(made.files, File{Path: k.Definition(), Text: d.File.Text})
+		made.definition.File = File{Path: k.Definition(), Text: d.File.Text}
+		made.files = append(made.files, made.definition.File)
 		if !known {
 			made.notes = append(made.notes, fmt.Sprintf("%s: PROJECT does not list it: its objects are taken as namespaced", k.Kind))
 		}

@@ -262,6 +262,37 @@ func TestKind_OfAnotherVersion(t *testing.T) {
 	}
 }
 
+// The CRD of a kind with two versions has both, also if the directory has no CRD yet: in version v3, no role says what the
+// spec is.
+func TestManifestsOf_TwoVersions(t *testing.T) {
+	dir := t.TempDir()
+	p := must.Get(New("example.com", "shop"))(t)
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "roles/zone/defaults"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "roles/zone/defaults/main.yml"), []byte("size: 3\n"), 0o644))
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "roles/empty"), 0o755))
+	watch := func(version, role string) watches.Watch {
+		return watches.Watch{GVK: gvk.GroupVersionKind{Group: "net.example.com", Version: version, Kind: "Zone"}, SnakeCaseParameters: true, Content: watches.Content{Role: filepath.Join(dir, role)}}
+	}
+	made := must.Get(ManifestsOf(dir, p, []watches.Watch{watch("v1", "roles/zone"), watch("v2", "roles/zone"), watch("v3", "roles/empty"), watch("v1", "roles/empty")}, extravars.ToSnake))(t)
+	var names []string
+	for _, f := range made.Files {
+		if names = append(names, f.Path); f.Path != "config/crd/bases/net.example.com_zones.yaml" {
+			continue
+		}
+		if strings.Count(f.Text, "    - name: v") != 3 || strings.Count(f.Text, "storage: true") != 1 || strings.Count(f.Text, "                size:\n") != 3 {
+			t.Errorf("the CRD is\n%s", f.Text)
+		}
+	}
+	for _, version := range []string{"v1", "v2", "v3"} {
+		if name := "config/samples/net_" + version + "_zone.yaml"; !slices.Contains(names, name) {
+			t.Errorf("no %s in %q", name, names)
+		}
+	}
+	if len(made.Kinds) != 3 {
+		t.Errorf("kinds %+v", made.Kinds)
+	}
+}
+
 // A CRD may have any file name and plural. The lists and permissions use these names.
 func TestKind_OfACRDWithOtherNames(t *testing.T) {
 	dir := t.TempDir()
