@@ -118,6 +118,25 @@ func TestRead_HooksOfCharts(t *testing.T) {
 	}
 }
 
+// A chart may be named by its path in the image.
+func TestRead_AChartInTheImage(t *testing.T) {
+	for chart, want := range map[string]string{"tea": "[]", "coffee": "[[0].chart: /opt/helm/helm-charts/coffee]"} {
+		dir := t.TempDir()
+		must.Write(t, dir, map[string]string{
+			"watches.yaml":               "- {version: v1, group: example.com, kind: Tea, chart: /opt/helm/helm-charts/" + chart + "}\n",
+			"helm-charts/tea/Chart.yaml": "{apiVersion: v2, name: tea, version: 0.1.0}\n",
+		})
+		r := must.Get(Read(dir, known()))(t)
+		got := []string{}
+		for _, d := range r.Differences {
+			if d.Rule == badWatch || d.Rule == otherWatch {
+				got = append(got, d.Text)
+			}
+		}
+		must.Be(t, chart, want, fmt.Sprint(got))
+	}
+}
+
 // TestRead_StaysInTheProject: a file outside the project is not opened, and is reported.
 func TestRead_StaysInTheProject(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,8 +17,11 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// home is where images have the content; watches.yaml may name it.
-const home = "/opt/ansible/"
+// These match where images have the content, which watches.yaml may name, and the messages about what is missing.
+var (
+	home   = regexp.MustCompile(`^/opt/(ansible|helm)/`)
+	absent = regexp.MustCompile(`not found|no such file`)
+)
 
 // kind is a watched kind, as far as it concerns other files.
 type kind struct {
@@ -90,8 +94,8 @@ func (r *reporter) watchesText(text string) {
 // problem reports a problem that "rolewright validate" would report.
 func (r *reporter) problem(p watches.Problem) {
 	rule := r.rules[otherWatch]
-	switch inImage, ok := strings.CutPrefix(p.Text, home); {
-	case ok && strings.Contains(p.Message, "not found"):
+	switch inImage := home.ReplaceAllString(p.Text, ""); {
+	case inImage != p.Text && absent.MatchString(p.Message):
 		if _, err := r.root.Stat(inImage); err == nil {
 			return // it exists in the image
 		}
