@@ -1,11 +1,9 @@
 package lint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -18,6 +16,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
+
+	"github.com/rolewright/rolewright/internal/content"
 
 	kubeerrors "k8s.io/kube-openapi/pkg/validation/errors"
 	kubeyaml "sigs.k8s.io/yaml"
@@ -169,21 +169,13 @@ func eachDocument(path string, do func(root *yaml.Node) error) error {
 	if err != nil {
 		return err
 	}
-	in := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc yaml.Node
-		err := in.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			return nil
+	for root, err := range content.Documents(string(data)) {
+		if err == nil {
+			err = do(root)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if len(doc.Content) == 0 {
-			continue
-		}
-		if err := do(doc.Content[0]); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
 	}
+	return nil
 }
