@@ -102,6 +102,27 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 	}
 }
 
+// A project may share its role, its manifests or its CRDs with others through links.
+func TestLint_FollowsLinks(t *testing.T) {
+	scaffolded(t)
+	replaceIn(t, "requirements.yml", "kubernetes.core\n", "community.general\n")
+	replaceIn(t, "watches.yaml", "role: web", "role: web\n  executor: job")
+	if code, _, stderr := invoke("rolewright", "generate", "manifests"); code != 0 {
+		t.Fatal(stderr)
+	}
+	must.Do(t, os.Mkdir("shared", 0o755))
+	for _, link := range []struct{ path, shared, target string }{
+		{"roles/web", "shared/web", "../shared/web"}, {"config/crd", "shared/crd", "../crd"}, {"config", "shared/config", "shared/config"},
+	} {
+		must.Do(t, os.Rename(link.path, link.shared))
+		must.Do(t, os.Symlink(link.target, link.path))
+	}
+	_, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
+	if strings.Count(stdout, "[RW") != 1 || !strings.HasPrefix(stdout, "roles/web/tasks/main.yml:5: warning: ") || !strings.Contains(stdout, "[RW501]") {
+		t.Error(stdout)
+	}
+}
+
 // A CRD that accepts any spec, as operator-sdk makes it, is right for a role without an argument spec: objects may set
 // more than what has a default in the role.
 func TestLint_KeepsAnOpenCRD(t *testing.T) {

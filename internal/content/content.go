@@ -270,7 +270,7 @@ func (r *reader) role(dir, start string, f Frame) {
 
 // allTasks reads the files of a directory and of those below it.
 func (r *reader) allTasks(dir string, f Frame) {
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error { // a missing directory has no files
+	_ = WalkDir(dir, func(path string, entry fs.DirEntry, err error) error { // a missing directory has no files
 		if err == nil && !entry.IsDir() && slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(path)) {
 			r.taskFile(path, f)
 		}

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,15 @@ func Files(c Content, o Options) []string {
 	named := files{}
 	_ = Read(c, o, named)
 	return slices.Sorted(maps.Keys(named))
+}
+
+// WalkDir is [filepath.WalkDir], but walks the target of a root that is a link to a directory, such as a role that projects
+// share. The paths begin with the root, not with the target.
+func WalkDir(root string, visit fs.WalkDirFunc) error {
+	if info, err := os.Stat(root); err == nil && info.IsDir() {
+		root += string(filepath.Separator)
+	}
+	return filepath.WalkDir(root, visit)
 }
 
 type files map[string]bool

@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/runner/collection"
 )
 
@@ -69,7 +70,7 @@ var module = regexp.MustCompile(`^\s*(?:-\s+)?(([a-z][a-z0-9_]*\.[a-z][a-z0-9_]*
 
 // Collections compares the collections of the modules in a role's directory, or in a
 // playbook, with the collections that the requirements file names.
-func Collections(content, requirements string) ([]Finding, error) {
+func Collections(used, requirements string) ([]Finding, error) {
 	var named struct {
 		Collections []yaml.Node
 	}
@@ -99,12 +100,12 @@ func Collections(content, requirements string) ([]Finding, error) {
 		required = append(required, c.Name)
 	}
 	var all []Finding
-	err = filepath.WalkDir(content, func(path string, entry fs.DirEntry, err error) error {
+	err = content.WalkDir(used, func(path string, entry fs.DirEntry, err error) error {
 		ext := filepath.Ext(path)
 		if err != nil || !entry.Type().IsRegular() || ext != ".yml" && ext != ".yaml" {
 			return err
 		}
-		if rel, err := filepath.Rel(content, path); err != nil || rel != "." && !slices.Contains([]string{"tasks", "handlers"}, strings.Split(filepath.ToSlash(rel), "/")[0]) {
+		if rel, err := filepath.Rel(used, path); err != nil || rel != "." && !slices.Contains([]string{"tasks", "handlers"}, strings.Split(filepath.ToSlash(rel), "/")[0]) {
 			return err
 		}
 		text, err := os.ReadFile(path)

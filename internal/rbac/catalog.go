@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // Resource describes the resource of a kind.
@@ -140,7 +142,7 @@ func ReadDefinitions(dir string) (Catalog, error) {
 // EachDocument calls read for each document of the YAML and JSON files in a
 // directory and below it. It does nothing if the directory does not exist.
 func EachDocument(dir string, read func(path, doc string) error) error {
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err := content.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rolewright/rolewright/config"
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // Files of a project that are relevant for runs as Jobs.
@@ -100,7 +101,7 @@ func (p Project) setJobURL(text string) string {
 func JobURLs(dir string) ([]string, error) {
 	var found []string
 	root := filepath.Join(dir, "config")
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := content.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() || !strings.HasSuffix(path, "ml") {
 			return err
 		}

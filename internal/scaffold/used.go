@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // SpecOption is an option in the argument spec of a role, and its place.
@@ -51,7 +53,7 @@ const largestText = 1 << 20
 // textsOf returns the text of a role's files that may read its variables.
 func textsOf(role string) (string, error) {
 	var all strings.Builder
-	err := filepath.WalkDir(role, func(path string, entry fs.DirEntry, err error) error {
+	err := content.WalkDir(role, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
