@@ -52,21 +52,15 @@ type Change struct {
 	Did string
 }
 
-// ErrDiffers is wrapped by the error of [Write] about files that exist with
-// another text. Nothing was written then.
-var ErrDiffers = errors.New("it exists, and differs")
-
-// Differs is the error [ErrDiffers] for one file.
+// Differs is an error about a file that exists with another text. The error of [Write] joins one
+// for each such file. Nothing was written then.
 type Differs struct {
 	Path      string
 	Old, Text string
 }
 
 // Error names the file; [Differs.Diff] returns what differs.
-func (d *Differs) Error() string { return d.Path + ": " + ErrDiffers.Error() }
-
-// Unwrap returns [ErrDiffers].
-func (d *Differs) Unwrap() error { return ErrDiffers }
+func (d *Differs) Error() string { return d.Path + ": it exists, and differs" }
 
 // Diff returns what would change in the file, as a unified diff.
 func (d *Differs) Diff() string { return unified.Diff(d.Path, d.Path+" (new)", d.Old, d.Text) }
