@@ -258,8 +258,7 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 	failed := func(state doctor.State, err error) []doctor.Finding {
 		return []doctor.Finding{{Check: "permissions", State: state, Found: err.Error()}}
 	}
-	g := generateRBACOptions{definitions: o.definitions, offline: true}
-	known, err := g.finder(ctx, io.Discard)
+	known, err := finder(ctx, o.definitions, true, io.Discard)
 	if err != nil {
 		return failed(doctor.Failed, err)
 	}

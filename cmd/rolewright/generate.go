@@ -181,13 +181,10 @@ func (o *generateRBACOptions) validate() error {
 	if o.name == "" || strings.ContainsAny(o.name, "/%") {
 		problems = append(problems, fmt.Errorf("--name %q is not a name of a role: give one such as manager-role", o.name))
 	}
-	for _, name := range o.namespaces {
-		if why := validation.IsDNS1123Label(name); len(why) > 0 {
-			problems = append(problems, fmt.Errorf("--namespace %q is not a name of a namespace: %s", name, why[0]))
-		}
+	var err error
+	if o.namespaces, err = validNamespaces(o.namespaces); err != nil {
+		problems = append(problems, err)
 	}
-	slices.Sort(o.namespaces)
-	o.namespaces = slices.Compact(o.namespaces)
 	if len(o.namespaces) > 0 && o.output != "" && same(o.output, rulesFile) && bindsClusterRole() {
 		problems = append(problems, fmt.Errorf("--output %s: %s binds a ClusterRole, and config/default moves all that is there into the operator's namespace: "+
 			"write the Roles for --namespace to a file elsewhere, and apply it with RoleBindings; or bind a Role there", o.output, bindingFile))
@@ -196,6 +193,17 @@ func (o *generateRBACOptions) validate() error {
 		problems = append(problems, errors.New("--scan=false leaves nothing to read: give a record of runs with --api-calls"))
 	}
 	return errors.Join(problems...)
+}
+
+// validNamespaces returns the values of --namespace sorted, each once.
+func validNamespaces(names []string) ([]string, error) {
+	var problems []error
+	for _, name := range names {
+		if why := validation.IsDNS1123Label(name); len(why) > 0 {
+			problems = append(problems, fmt.Errorf("--namespace %q is not a name of a namespace: %s", name, why[0]))
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names))), errors.Join(problems...)
 }
 
 // bindingFile binds the permissions of a project's operator.
@@ -223,7 +231,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 		}
 		calls = append(calls, more...)
 	}
-	find, err := o.finder(ctx, stderr)
+	find, err := finder(ctx, o.definitions, o.offline, stderr, o.own...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -253,23 +261,23 @@ func absolutePath(path string) string {
 	return path
 }
 
-// finder looks kinds up in the built-in table, in the definitions, and in the cluster.
-// It asks the cluster once, and only for a kind that neither of the others has.
-func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (func(apiVersion, kind string) (rbac.Resource, bool), error) {
+// finder looks kinds up in own, in the built-in table, in a directory of definitions, and unless offline in the
+// cluster. It asks the cluster once, and only for a kind that none of the others has.
+func finder(ctx context.Context, definitions string, offline bool, stderr io.Writer, own ...rbac.Resource) (func(apiVersion, kind string) (rbac.Resource, bool), error) {
 	known, err := rbac.Builtin()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDefinitions(o.definitions); err != nil {
+	if err := checkDefinitions(definitions); err != nil {
 		return nil, err
 	}
-	defined, err := rbac.ReadDefinitions(o.definitions)
+	defined, err := rbac.ReadDefinitions(definitions)
 	if err != nil {
 		return nil, usage(fmt.Errorf("--crd-dir: %w", err))
 	}
-	known = slices.Concat(o.own, defined, known)
+	known = slices.Concat(own, defined, known)
 	var served rbac.Catalog
-	asked := o.offline
+	asked := offline
 	return func(apiVersion, kind string) (rbac.Resource, bool) {
 		if r, ok := known.Find(apiVersion, kind); ok {
 			return r, true

@@ -62,21 +62,21 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
 	fs.BoolVar(&o.install.CertManager, "cert-manager", false, "Let cert-manager make the certificate, instead of the operator.")
 	completeFlag(cmd, "output", files("yaml", "yml"))
 	completeFlag(cmd, "namespace", fromCluster(namespaces))
-	o.generateRBACOptions.name, o.scan = "webhooks", true
 	return cmd
 }
 
-// generateWebhooksOptions are the flags of rolewright generate webhooks. It finds kinds
-// like "generate rbac".
+// generateWebhooksOptions are the flags of rolewright generate webhooks.
 type generateWebhooksOptions struct {
-	generateRBACOptions
-
-	install admission.Install
+	watchesFile, output, definitions string
+	namespaces                       []string
+	offline                          bool
+	install                          admission.Install
 }
 
 // run writes the manifests.
 func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.validate(); err != nil {
+	var err error
+	if o.namespaces, err = validNamespaces(o.namespaces); err != nil {
 		return usage(err)
 	}
 	watched, err := usableWatches(o.watchesFile, os.LookupEnv)
@@ -86,7 +86,7 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 	if !slices.ContainsFunc(watched, func(w watches.Watch) bool { return !w.Webhooks.IsZero() }) {
 		return usage(fmt.Errorf("%s has no webhooks: in any watch: there is nothing to write", o.watchesFile))
 	}
-	find, err := o.finder(ctx, stderr)
+	find, err := finder(ctx, o.definitions, o.offline, stderr)
 	if err != nil {
 		return err
 	}
