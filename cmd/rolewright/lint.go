@@ -190,14 +190,14 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	compared := map[schema.GroupVersionKind]bool{} // by "generate crd", with the first watch only
+	compared := map[schema.GroupVersionKind]bool{} // by "generate crd", with the first watch that says what the spec is
 	for _, w := range watched {
 		if ours && !compared[w.GVK] {
-			more, err := ofDefinition(p, w)
+			more, done, err := ofDefinition(p, w)
 			if err != nil {
 				return nil, err
 			}
-			found, compared[w.GVK] = append(found, more...), w.Content.Ansible()
+			found, compared[w.GVK] = append(found, more...), done
 		}
 	}
 	for _, w := range watched {
@@ -234,21 +234,20 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 	return found, nil
 }
 
-// ofDefinition compares the CRD of a watch with its role.
-func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
+// ofDefinition compares the CRD of a watch with its role. compared is false if nothing says what the spec is.
+func ofDefinition(p scaffold.Project, w watches.Watch) (found []lint.Finding, compared bool, err error) {
 	if !w.Content.Ansible() {
-		return nil, nil // the CRD has no role to be compared with
+		return nil, false, nil // the CRD has no role to be compared with
 	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
 	if errors.Is(err, scaffold.ErrSeveral) {
 		return []lint.Finding{{
 			Rule: lint.Stale, Severity: lint.Warning, File: d.File.Path, Message: w.GVK.Kind + ": " + scaffold.ErrSeveral.Error() + ", and is not compared with its role",
 			Hint: "give each a file of its own in config/crd/bases",
-		}}, nil
+		}}, true, nil
 	} else if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var found []lint.Finding
 	for _, n := range d.Notes {
 		found = append(found, lint.Finding{
 			Rule: lint.NotInSchema, Severity: lint.Warning, File: relative(w.Content.Role + w.Content.Playbook), Message: n,
@@ -270,7 +269,7 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 		}
 		found = append(found, f)
 	}
-	return found, nil
+	return found, d.File.Path != "", nil
 }
 
 // roleOf returns the role that is run, or that a playbook runs first; empty if there is none.

@@ -102,6 +102,17 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 	}
 }
 
+// The CRD is compared with the watch that generate crd makes it from: the first whose role says what the spec is.
+func TestLint_ComparesTheCRDWithAnArgumentSpec(t *testing.T) {
+	scaffolded(t)
+	must.Write(t, ".", map[string]string{"roles/other/tasks/main.yml": "[]\n"})
+	replaceIn(t, "watches.yaml", "- group: apps.example.com", "- {group: apps.example.com, version: v1, kind: Web, role: other, selector: {matchLabels: {a: b}}}\n- selector: {matchLabels: {a: c}}\n  group: apps.example.com")
+	replaceIn(t, "roles/web/meta/argument_specs.yml", "    options:\n", "    options:\n      size: {type: int}\n")
+	if code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false"); code != 1 || !strings.Contains(stdout, "the CRD does not match") {
+		t.Errorf("code %d\n%s", code, stdout)
+	}
+}
+
 // A project may share its role, its manifests or its CRDs with others through links.
 func TestLint_FollowsLinks(t *testing.T) {
 	scaffolded(t)
