@@ -289,6 +289,14 @@ func (o *generateCRDOptions) run(cmd *cobra.Command) error {
 	return o.write(files, notes, "")
 }
 
+// specOf returns the path of what says what a spec is.
+func specOf(c watches.Content) string {
+	if c.Command != nil && c.Command.Chart != nil {
+		return c.Command.Chart.Dir
+	}
+	return c.Role + c.Playbook
+}
+
 // readDefinitions returns the CRDs that are made from the roles of the watches, and notes
 // about them.
 func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes []string, err error) {
@@ -306,7 +314,7 @@ func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes
 	first := map[schema.GroupVersionKind]watches.Content{}
 	for _, w := range watched {
 		if used, again := first[w.GVK]; again {
-			if used.Role+used.Playbook != w.Content.Role+w.Content.Playbook {
+			if specOf(used) != specOf(w.Content) {
 				notes = append(notes, fmt.Sprintf("%s: several watches of %s run different content: the CRD is made from the first one", w.GVK.Kind, w.GVK.Version))
 			}
 			continue

@@ -89,6 +89,25 @@ func TestScaffold_OfANewerChart(t *testing.T) {
 	}
 }
 
+// A CRD is made from one chart, which generate crd says if watches of the kind have several.
+func TestGenerateCRD_OfTwoCharts(t *testing.T) {
+	withChartProgram(t)
+	t.Chdir(t.TempDir())
+	must.Write(t, "helm-charts/a", shopChart())
+	must.Write(t, "helm-charts/b", shopChart())
+	const watch = "- {group: example.com, version: v1, kind: Shop, chart: helm-charts/a, selector: {matchLabels: {a: b}}}\n"
+	for chart, notes := range map[string]int{"helm-charts/a": 0, "helm-charts/b": 1} {
+		must.Write(t, ".", map[string]string{
+			"PROJECT":      "domain: example.com\nlayout: [helm.sdk.operatorframework.io/v1]\nprojectName: shop\nversion: \"3\"\n",
+			"watches.yaml": watch + strings.NewReplacer("helm-charts/a", chart, "a: b", "a: c").Replace(watch),
+		})
+		code, _, stderr := invoke(programName, "generate", "crd")
+		if code != 0 || strings.Count(stderr, "note: Shop: several watches of v1 run different content") != notes {
+			t.Errorf("%s: code %d\n%s", chart, code, stderr)
+		}
+	}
+}
+
 // If a project has kinds of roles and kinds of charts, its image gets the charts and the program that runs them.
 func TestScaffold_AChartBesideARole(t *testing.T) {
 	withChartProgram(t)
