@@ -81,8 +81,9 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		if last.Chart != nil {
 			h.chartName = last.Chart.Name()
 		}
-		is := cmp.Or(deployedOf(history), last)
-		switch h.trusted, err = h.sealed(is); {
+		ran := last.Hooks
+		var is *release.Release
+		switch is, err = h.basis(history); {
 		case err != nil:
 		case h.trusted:
 			_, err = h.served(is) // even if the watch has a chart with another name by now
@@ -96,6 +97,7 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		if err == nil {
 			err = h.withNewer(is, history)
 			last.Manifest, last.Hooks = is.Manifest, is.Hooks
+			keepRuns(last.Hooks, ran)
 		}
 	} else if last, err = h.recorded(); err == nil && last != nil {
 		err = h.distrust(last, nil)
@@ -111,6 +113,33 @@ func (h *handler) removable(ctx context.Context, history []*release.Release) (la
 		return last, nil // an object with such a name has been made by others since
 	}
 	return last, h.claim(last)
+}
+
+// basis returns a copy of the deployed revision, whose record stays as it is sealed, and finds out whether it is trusted. If
+// Helm has deleted the objects with the record of a later revision, the deployed one is superseded by now.
+func (h *handler) basis(history []*release.Release) (*release.Release, error) {
+	last := history[len(history)-1]
+	is := *cmp.Or(deployedOf(history), last)
+	var err error
+	h.trusted, err = h.sealed(&is)
+	deleted := last.Info.Status == common.StatusUninstalling || last.Info.Status == common.StatusUninstalled
+	if before := deployedOf(history[:len(history)-1]); err == nil && !h.trusted && is.Version == last.Version && deleted && before != nil {
+		if h.trusted, err = h.sealed(before); h.trusted {
+			is = *before
+		}
+	}
+	return &is, err
+}
+
+// keepRuns notes in hooks how they have ended in earlier runs of the uninstallation.
+func keepRuns(hooks, ran []*release.Hook) {
+	for _, hook := range hooks {
+		for _, was := range ran {
+			if was != nil && was.Kind == hook.Kind && was.Name == hook.Name && was.Manifest == hook.Manifest {
+				hook.LastRun = was.LastRun
+			}
+		}
+	}
 }
 
 // withNewer adds to the deployed revision the objects of later revisions that carry the marks of the release: a failed or

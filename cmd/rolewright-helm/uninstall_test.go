@@ -446,39 +446,49 @@ func TestUninstall_PostDeleteHookFails(t *testing.T) {
 	}
 }
 
-// A pre-delete hook that has succeeded is not repeated with a post-delete hook that has failed: what it needs is deleted.
+// A pre-delete hook that has succeeded is not repeated with a post-delete hook that has failed: what it needs is deleted. Both
+// are known even if an upgrade was interrupted before the deletion, and even if the chart does not render any more.
 func TestUninstall_PreDeleteHookRunsOnce(t *testing.T) {
-	c := newCluster(t)
-	c.release(chartOfTwo)
-	c.write(filepath.Join(c.chart, "templates", "a.yaml"), chartOfTwo+hook("before", "pre-delete")+hook("after", "post-delete"))
-	if _, text, err := c.run("reconcile"); err != nil { // the record gets the hooks
-		t.Fatalf("%v\n%s", err, text)
-	}
-	c.rewrite(func(last *release.Release) {
-		last.Info.Status = common.StatusUninstalling
-		for _, hook := range last.Hooks {
-			if hook.Name == "before" {
-				hook.LastRun.Phase = release.HookPhaseSucceeded
+	for _, interrupted := range []bool{false, true} {
+		c := newCluster(t)
+		c.release(chartOfTwo)
+		template := filepath.Join(c.chart, "templates", "a.yaml")
+		c.write(template, chartOfTwo+hook("before", "pre-delete")+hook("after", "post-delete"))
+		if _, text, err := c.run("reconcile"); err != nil { // the record gets the hooks
+			t.Fatalf("%v\n%s", err, text)
+		}
+		var hooks []*release.Hook
+		c.rewrite(func(last *release.Release) { hooks = last.Hooks })
+		if interrupted {
+			c.after(chartOfTwo, "n", common.StatusFailed)
+		}
+		c.rewrite(func(last *release.Release) {
+			last.Info.Status, last.Hooks = common.StatusUninstalling, hooks
+			for _, hook := range hooks {
+				if hook.Name == "before" {
+					hook.LastRun.Phase = release.HookPhaseSucceeded
+				}
 			}
+		})
+		c.refuse = func(r *http.Request) int {
+			switch {
+			case r.Method != http.MethodPatch:
+			case r.URL.Path == configMaps+"before":
+				t.Errorf("interrupted %t: the pre-delete hook runs again", interrupted)
+				return http.StatusForbidden
+			case r.URL.Path == configMaps+"after":
+				return http.StatusForbidden
+			}
+			return 0
 		}
-	})
-	c.refuse = func(r *http.Request) int {
-		switch {
-		case r.Method != http.MethodPatch:
-		case r.URL.Path == configMaps+"before":
-			t.Error("the pre-delete hook runs again")
-			return http.StatusForbidden
-		case r.URL.Path == configMaps+"after":
-			return http.StatusForbidden
+		for range 2 { // the record keeps the hook that the first run left out
+			c.fails("Hook post-delete kettle/templates/a.yaml failed")
+			c.write(template, "{{ fail `no` }}")
 		}
-		return 0
+		c.rewrite(func(last *release.Release) {
+			if len(last.Hooks) != 2 {
+				t.Errorf("interrupted %t: the record has %d hooks", interrupted, len(last.Hooks))
+			}
+		})
 	}
-	for range 2 { // the record keeps the hook that the first run left out
-		c.fails("Hook post-delete kettle/templates/a.yaml failed")
-	}
-	c.rewrite(func(last *release.Release) {
-		if len(last.Hooks) != 2 {
-			t.Errorf("the record has %d hooks", len(last.Hooks))
-		}
-	})
 }
