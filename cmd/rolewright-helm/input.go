@@ -127,7 +127,10 @@ func (in *input) annotated(name string, otherwise bool) (value, said bool) {
 	return value, true
 }
 
-// owner returns an owner reference to the object for what the release has.
+// owner returns an owner reference to the object for what the release has. It does not block the owner's deletion: an API
+// server may allow that only to those who may update the owner's finalizers.
 func (in *input) owner() metav1.OwnerReference {
-	return *metav1.NewControllerRef(&in.Object, in.Object.GroupVersionKind())
+	ref := *metav1.NewControllerRef(&in.Object, in.Object.GroupVersionKind())
+	ref.BlockOwnerDeletion = nil
+	return ref
 }

@@ -243,7 +243,7 @@ func TestReconcile_TakenByOthers(t *testing.T) {
 	}
 }
 
-// Owners that others have added to a custom resource stay.
+// Owners that others have added to a custom resource stay, and so does what helm-operator has set in the release's owner.
 func TestKeep_OwnersOfOthers(t *testing.T) {
 	c := newCluster(t)
 	const cup = "apiVersion: cups.example.com/v1\nkind: Cup\nmetadata: {name: it, namespace: ns}\n"
@@ -251,7 +251,12 @@ func TestKeep_OwnersOfOthers(t *testing.T) {
 	c.write(filepath.Join(c.chart, "templates", "a.yaml"), cup)
 	const at = "/apis/cups.example.com/v1/namespaces/ns/cups/it"
 	c.change(at, func(is *unstructured.Unstructured) {
-		is.SetOwnerReferences(append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Cupboard", Name: "theirs", UID: "2"}}, is.GetOwnerReferences()...))
+		own := is.GetOwnerReferences()
+		if own[0].BlockOwnerDeletion != nil {
+			t.Error("the reference blocks the owner's deletion")
+		}
+		own[0].BlockOwnerDeletion = new(true)
+		is.SetOwnerReferences(append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Cupboard", Name: "theirs", UID: "2"}}, own...))
 	})
 	before := c.get(at).GetOwnerReferences()
 	_, text, err := c.run("reconcile")

@@ -219,6 +219,7 @@ func keepOwners(object, live runtime.Object) error {
 		return ref.UID != own[0].UID && ref.Controller != nil && *ref.Controller
 	})
 	if i := slices.IndexFunc(all, func(ref metav1.OwnerReference) bool { return ref.UID == own[0].UID }); i >= 0 {
+		own[0].BlockOwnerDeletion = all[i].BlockOwnerDeletion // helm-operator sets it, and that is no drift
 		all[i] = own[0]
 	} else {
 		all = append(all, own[0])

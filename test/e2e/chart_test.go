@@ -68,7 +68,7 @@ func TestChart_Lifecycle(t *testing.T) {
 	k.create("it", map[string]any{"size": int64(3)})
 	is := k.awaitReady("it")
 	made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
-	if owners := made.OwnerReferences; len(owners) != 1 || owners[0].UID != is.GetUID() || !*owners[0].Controller ||
+	if owners := made.OwnerReferences; len(owners) != 1 || owners[0].UID != is.GetUID() || !*owners[0].Controller || owners[0].BlockOwnerDeletion != nil ||
 		made.Data["size"] != "3" || made.Data["from"] != "watch" || made.Labels["helm.sdk.operatorframework.io/chart"] != "kettle" {
 		t.Errorf("%v, data %v", made.ObjectMeta, made.Data)
 	}
