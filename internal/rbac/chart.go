@@ -11,16 +11,16 @@ import (
 
 // chart adds what the releases of a chart need: permissions for its objects, whatever the values are, and for Helm's
 // records, which are Secrets.
-func (g *generator) chart(i int, w watches.Watch, dir string) error {
-	c, err := chartdir.Read(dir)
+func (g *generator) chart(i int, w watches.Watch, of *watches.Chart) error {
+	c, err := chartdir.Read(of.Dir)
 	if err != nil {
 		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
 	}
-	report, err := tasks.OfChart(c, dir)
+	report, err := tasks.OfChart(c, of.Dir, of.Test)
 	if err != nil {
 		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
 	}
-	own, err := ReadDefinitions(filepath.Join(dir, "crds"))
+	own, err := ReadDefinitions(filepath.Join(of.Dir, "crds"))
 	if err != nil {
 		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
 	}

@@ -201,7 +201,7 @@ func (g *generator) scan(i int, w watches.Watch) error {
 			continue
 		}
 		if c.Command != nil && c.Command.Chart != nil {
-			if err := g.chart(i, w, c.Command.Chart.Dir); err != nil {
+			if err := g.chart(i, w, c.Command.Chart); err != nil {
 				return err
 			}
 			continue

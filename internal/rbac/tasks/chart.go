@@ -14,25 +14,26 @@ import (
 )
 
 // OfChart lists the requests for the objects in the templates of a chart, of its subcharts and in crds/, whatever the
-// values are, and the requests that comments in these files and in Chart.yaml list. dir is the prefix of the paths.
-// Alternatives, such as an older version of an API, are uses at the same place; at least one of them has to be known.
-func OfChart(c *chartdir.Chart, dir string) (Report, error) {
+// values are, and the requests that comments in these files and in Chart.yaml list. dir is the prefix of the paths. Tests of
+// the chart count only if they are run. Alternatives, such as an older version of an API, are uses at the same place; at
+// least one of them has to be known.
+func OfChart(c *chartdir.Chart, dir string, tests bool) (Report, error) {
 	s := &scanner{}
 	charts, err := c.Subcharts()
 	if err != nil {
 		return Report{}, err
 	}
-	s.chart(c, dir)
+	s.chart(c, dir, tests)
 	for _, sub := range charts {
-		s.chart(sub, path.Join(dir, "charts", sub.Name))
+		s.chart(sub, path.Join(dir, "charts", sub.Name), tests)
 	}
 	return s.report, errors.Join(s.errs...)
 }
 
-func (s *scanner) chart(c *chartdir.Chart, dir string) {
+func (s *scanner) chart(c *chartdir.Chart, dir string, tests bool) {
 	for _, f := range c.Files {
 		below, name := path.Split("/" + f.Path)
-		manifests := strings.Contains(below, "/templates/") && !strings.Contains(below, "/templates/tests/") || strings.Contains(below, "/crds/")
+		manifests := strings.Contains(below, "/templates/") && (tests || !strings.Contains(below, "/templates/tests/")) || strings.Contains(below, "/crds/")
 		if name != "Chart.yaml" && !manifests || name == "NOTES.txt" {
 			continue
 		}

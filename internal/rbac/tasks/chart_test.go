@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/chartdir"
@@ -27,7 +28,7 @@ func TestOfChart(t *testing.T) {
 		"files/not-a-template/manifest.yml": "kind: No\n",
 	})
 	c := must.Get(chartdir.Read(dir))(t)
-	got := lines(dir, must.Get(OfChart(c, filepath.ToSlash(dir)))(t))
+	got := lines(dir, must.Get(OfChart(c, filepath.ToSlash(dir), false))(t))
 	want := []string{
 		"charts/db/templates/sub/set.yaml:2 apps/v1 StatefulSet" + verbs,
 		"crds/cup.yaml:2 apiextensions.k8s.io/v1 CustomResourceDefinition" + verbs,
@@ -44,4 +45,7 @@ func TestOfChart(t *testing.T) {
 		"? templates/extra.yaml:3 this document has no literal kind",
 	}
 	must.Be(t, "what was got", want, got)
+
+	got = lines(dir, must.Get(OfChart(c, filepath.ToSlash(dir), true))(t))
+	must.Be(t, "what was got with tests", slices.Insert(want, 7, "templates/tests/test.yaml:2 v1 Pod"+verbs), got)
 }
