@@ -127,6 +127,7 @@ func (m *marking) Delete(resources kube.ResourceList, policy metav1.DeletionProp
 		m.h.undeleted = err
 		return nil, []error{err}
 	}
+	m.h.deleted = append(m.h.deleted, resources...)
 	result, errs := m.Client.Delete(resources, policy)
 	m.h.undeleted = errors.Join(errs...)
 	return result, errs

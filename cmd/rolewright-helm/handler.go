@@ -51,6 +51,8 @@ type handler struct {
 	nonDeterministic string
 	// logs are the ends of the logs of failed hooks.
 	logs string
+	// claimed are the objects that an uninstallation has to delete, deleted are those that Helm has been told to delete.
+	claimed, deleted kube.ResourceList
 	// undeleted says why objects were not deleted.
 	undeleted error
 	// changes says what an upgrade changes in objects.

@@ -236,6 +236,7 @@ func (h *handler) claimOne(info *resource.Info) (ours bool, err error) {
 	its := annotations[annotationName] == h.name() && annotations[annotationNamespace] == h.in.Object.GetNamespace()
 	switch {
 	case its && obj.GetLabels()[labelManagedBy] == managedByHelm:
+		h.claimed = append(h.claimed, info)
 		return true, nil
 	case annotations[annotationName] != "" && !its, !h.carriesMarks(live), kept(obj):
 		return false, nil
@@ -251,6 +252,7 @@ func (h *handler) claimOne(info *resource.Info) (ours bool, err error) {
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
+	h.claimed = append(h.claimed, info)
 	return err == nil, err
 }
 

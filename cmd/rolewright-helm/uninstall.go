@@ -43,8 +43,11 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 		if last.Info.Status == common.StatusUninstalling {
 			h.records.leaveOut(last, deletedBefore)
 		}
-		if err = h.remove(ctx, true); err != nil && last.Info.Status == common.StatusUninstalled {
-			last.Info.Status = common.StatusUninstalling // a post-delete hook has failed, and the next run repeats it
+		if err = h.remove(ctx, true); err == nil {
+			err = h.complete()
+		}
+		if err != nil && last.Info.Status == common.StatusUninstalled {
+			last.Info.Status = common.StatusUninstalling // a post-delete hook has failed, or an object is left: the next run tries again
 			err = errors.Join(err, h.config.Releases.Update(last))
 		}
 	}
@@ -201,6 +204,20 @@ func (h *handler) remove(ctx context.Context, keep bool) error {
 		err = fmt.Errorf("%w: %w", err, h.undeleted)
 	}
 	return h.fail(releaseFailed, "UninstallError", cause(err))
+}
+
+// complete returns an error for objects that Helm has silently not deleted, because it could not read them.
+func (h *handler) complete() error {
+	var left []string
+	for _, info := range h.claimed.Difference(h.deleted) {
+		if !apierrors.IsNotFound(info.Get()) { // a pre-delete hook may have deleted it
+			left = append(left, describe(info))
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return h.fail(releaseFailed, "UninstallError", fmt.Errorf("objects of the release could not be read, and are not deleted yet: %s", named(left)))
 }
 
 // leaving returns the objects of a release that have been deleted but still exist.

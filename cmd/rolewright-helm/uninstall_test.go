@@ -122,6 +122,27 @@ func TestUninstall_Refused(t *testing.T) {
 	}
 }
 
+// Helm reads objects again before it deletes them, and skips those that it cannot read.
+func TestUninstall_RefusedToHelm(t *testing.T) {
+	c := newCluster(t)
+	c.release(chartOfTwo)
+	reads := 0
+	c.refuse = func(r *http.Request) int {
+		if r.Method != http.MethodGet || r.URL.Path != roles+"it" {
+			return 0
+		}
+		if reads++; reads != 2 {
+			return 0
+		}
+		return http.StatusServiceUnavailable
+	}
+	c.fails("could not be read, and are not deleted yet: ClusterRole it")
+	c.finalize()
+	if c.get(roles+"it") != nil || c.get(record) != nil {
+		t.Error("the ClusterRole or the record is left")
+	}
+}
+
 // helm-operator creates missing objects without Helm's marks. They are deleted with their release if they have
 // helm-operator's marks.
 func TestUninstall_MarksOfHelmOperator(t *testing.T) {
