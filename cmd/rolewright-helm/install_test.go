@@ -81,6 +81,20 @@ func TestKeep_WithoutStatusSubresource(t *testing.T) {
 	}
 }
 
+// A release without a seal is upgraded if only a subchart has changed, which its record does not have.
+func TestReconcile_OtherSubchart(t *testing.T) {
+	c := newCluster(t)
+	c.served["demo.example.com/v1"] = c.served["demo.example.com/v1"][:1]
+	c.change(itself, func(is *unstructured.Unstructured) { is.Object["spec"] = map[string]any{"a": "b"} })
+	c.write(filepath.Join(c.chart, "charts", "sub", "Chart.yaml"), "{apiVersion: v2, name: sub, version: 0.1.0}\n")
+	for _, name := range []string{"one", "two"} {
+		c.write(filepath.Join(c.chart, "charts", "sub", "templates", "a.yaml"), roleNamed+name+"}\n")
+		if _, text, err := c.run("reconcile"); err != nil || c.get(roles+name) == nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+}
+
 // If an upgrade was cut short and is no longer wanted, the objects that only this upgrade has made are deleted, even if
 // the first try fails.
 func TestReconcile_UpgradeCutShort(t *testing.T) {

@@ -142,11 +142,21 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 		return false, err
 	}
 	// A trusted revision was rendered from other inputs; otherwise it would be what is wanted.
-	if !h.trusted && !h.broken && equal(is.Config, h.values) && sameChart(is.Chart, h.chart) {
-		h.nonDeterministic = named(h.differ)
-		return false, nil
+	if h.trusted || h.broken {
+		return true, nil
 	}
-	return true, nil
+	same := equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
+	if made := is.Labels[labelInputs]; made != "" { // it covers subcharts, which Helm's records do not keep
+		inputs, err := h.inputs()
+		if err != nil {
+			return false, err
+		}
+		same = made == inputs
+	}
+	if same {
+		h.nonDeterministic = named(h.differ)
+	}
+	return !same, nil
 }
 
 // compare sets differ and changes to the objects in which the manifests differ.
