@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -302,5 +303,31 @@ func TestCRDs_OneThere(t *testing.T) {
 		if err := h.crds(t.Context(), true); err == nil || !strings.Contains(err.Error(), "crds/all.yaml of the chart") {
 			t.Errorf("%v: %v", names, err)
 		}
+	}
+}
+
+// If the tests of a chart fail again, the condition that says so stays.
+func TestFinish_TestsFailAgain(t *testing.T) {
+	c := newCluster(t)
+	c.write(filepath.Join(c.chart, "templates", "a.yaml"), roleNamed+"it}\n"+hook("probe", "test"))
+	c.refuse = func(r *http.Request) int {
+		if r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path+"/", configMaps) {
+			return http.StatusForbidden
+		}
+		return 0
+	}
+	for again := range 2 {
+		h, events := c.handler("reconcile")
+		h.in.settings.Test = true
+		_, err := h.act(t.Context())
+		text, readErr := os.ReadFile(events)
+		c.try(readErr)
+		if err == nil || !strings.Contains(string(text), `"reason":"ChartTestError","type":"event"`) || strings.Contains(string(text), `"remove":true`) {
+			t.Fatalf("run %d: %v\n%s", again, err, text)
+		}
+		c.change(itself, func(is *unstructured.Unstructured) {
+			failed := map[string]any{"type": releaseFailed, "status": "True", "reason": "ChartTestError", "message": err.Error()}
+			c.try(unstructured.SetNestedSlice(is.Object, []any{failed}, "status", "conditions"))
+		})
 	}
 }

@@ -270,25 +270,23 @@ func (h *handler) succeed(ctx context.Context, is *release.Release, reason strin
 
 // finish reports a release whose objects in list are as the API server returned them.
 func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *release.Release, reason string, changed bool) (result, error) {
-	h.conditions(absent(releaseFailed), absent(irreconcilable),
-		condition{kind: deployed, status: "True", reason: reason, message: is.Info.Notes})
+	h.conditions(absent(irreconcilable), condition{kind: deployed, status: "True", reason: reason, message: is.Info.Notes})
 	waiting, err := unready(list)
-	if err != nil {
-		return result{changed: changed}, err
-	}
 	res := result{changed: changed, waiting: waiting}
+	if err == nil && waiting == "" {
+		if err := h.test(ctx, is); err != nil {
+			if ctx.Err() != nil {
+				return res, err // it was stopped, and has not failed
+			}
+			return res, h.fail(releaseFailed, "ChartTestError", err)
+		}
+	}
+	h.conditions(absent(releaseFailed)) // only now: if the tests fail again, it stays
 	if waiting != "" {
 		// The longer it takes, the less often it is checked.
 		res.requeue = min(max(time.Since(is.Info.LastDeployed)/4, 5*time.Second), time.Minute)
-		return res, nil
 	}
-	if err := h.test(ctx, is); err != nil {
-		if ctx.Err() != nil {
-			return res, err // it was stopped, and has not failed
-		}
-		return res, h.fail(releaseFailed, "ChartTestError", err)
-	}
-	return res, nil
+	return res, err
 }
 
 // unready says which objects have not reached the state of their specs yet. An error says which will not reach it.
