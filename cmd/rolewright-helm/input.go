@@ -21,7 +21,6 @@ import (
 // input is what the run is given: the document of the protocol, and the settings of the watch.
 type input struct {
 	Run struct {
-		ID       string     `json:"id"`
 		Action   string     `json:"action"`
 		Attempt  int64      `json:"attempt"`
 		Deadline *time.Time `json:"deadline"`

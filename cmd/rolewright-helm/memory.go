@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strconv"
 	"sync"
 
 	"helm.sh/helm/v4/pkg/release"
@@ -98,7 +97,7 @@ func (m *inMemory) List(filter func(release.Releaser) bool) (found []release.Rel
 func (m *inMemory) Query(labels map[string]string) ([]release.Releaser, error) {
 	found, err := m.List(func(rel release.Releaser) bool {
 		is, _ := rel.(*v1.Release)
-		has := map[string]string{"owner": "helm", "name": is.Name, "version": strconv.Itoa(is.Version), "status": is.Info.Status.String()}
+		has := map[string]string{"owner": "helm", "name": is.Name, "status": is.Info.Status.String()}
 		for label, want := range labels {
 			if has[label] != want {
 				return false

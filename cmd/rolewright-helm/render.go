@@ -20,7 +20,6 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
-	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
 )
 
@@ -121,8 +120,8 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for its version: %w", cause(err))
 	}
-	served, err := action.GetVersionSet(h.discovery)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+	served, err := action.GetVersionSet(h.discovery) // without an error if only some groups do not answer
+	if err != nil {
 		return nil, err
 	}
 	h.config.Capabilities = &common.Capabilities{

@@ -163,9 +163,6 @@ func (h *handler) withNewer(is *release.Release, history []*release.Release) err
 
 // ofChart tells whether the release was made from the watch's chart; true if that chart cannot be loaded.
 func (h *handler) ofChart() bool {
-	if h.in.settings.Chart == "" {
-		return true
-	}
 	chart, err := h.load()
 	if err != nil || chart.Name() == h.chartName {
 		return true
