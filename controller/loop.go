@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -70,14 +71,33 @@ func effectPause(n int) time.Duration {
 	return minPeriod // another controller may change back what a run does
 }
 
-// ownChange reports whether the last run itself made this generation, by changing the object's spec, or has changed its
-// annotations. A run that has written its object counts as the one that changed them: nothing says who did.
+// ownChange reports whether the last run itself made this generation, by changing the object's spec, or has changed what else of
+// the object is an input, such as annotations: the object is as it was after the run, and not as the run found it.
 func (s *scope) ownChange(generation int64) bool {
 	m := s.memory
 	if m.ownSpec > 0 {
 		return m.ownSpec == generation
 	}
-	return m.ownWrite && m.last != nil && m.last.Generation == generation && among(s.changes(), fingerprint.OfObject)
+	object := fingerprint.Part{Group: fingerprint.OfObject, Value: m.ownObject}
+	return m.ownObject != "" && m.last.Generation == generation && slices.Contains(s.parts, object) && among(s.changes(), fingerprint.OfObject)
+}
+
+// ownObject returns the digest of the object's inputs if the run that has just ended wrote its object; else, or if the object
+// cannot be read, it returns an empty string. Without it, a change by the run counts as a change by others.
+func (r *reconciler) ownObject(ctx context.Context, s *scope) string {
+	if !s.progress.ownWrite() {
+		return ""
+	}
+	obj := s.object.DeepCopy()
+	if err := r.readAgain(ctx, obj); err != nil {
+		s.log.V(1).Info("The object cannot be read after its run has written it", "error", err.Error())
+		return ""
+	}
+	digest, err := fingerprint.Object(obj.Object, ofObject(r.watch))
+	if err != nil {
+		s.log.Error(err, "The object cannot be compared after its run has written it")
+	}
+	return digest
 }
 
 // noteLoop counts the run that ended, and notes in it if it is part of a loop.

@@ -116,7 +116,13 @@ func TestLoops_OfOneRole(t *testing.T) {
 	})
 	for name, o := range map[string]*unstructured.Unstructured{"alone": alone, "stamped": stamped} {
 		must.Be(t, "runs before it waits", loopRuns+1, ran(name))
-		update(t, c, o, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })
+		update(t, c, o, func(o map[string]any) {
+			if name == "stamped" {
+				_ = unstructured.SetNestedField(o, "b", "metadata", "annotations", "a")
+			} else {
+				o["spec"] = map[string]any{"a": "b"}
+			}
+		})
 		eventually(t, "an edit starts a run at once", func() bool {
 			return ran(name) == loopRuns+2 && len(condition(get(t, c, o), status.Looping)) == 0
 		})

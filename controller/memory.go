@@ -57,8 +57,8 @@ type memory struct {
 	finalizerAt time.Time
 	// ownSpec is the generation that the last run made by changing its own object's spec; 0 for none.
 	ownSpec int64
-	// ownWrite is true if the last run wrote its own object. Annotations and objects without a generation show no more.
-	ownWrite bool
+	// ownObject is the digest of the object's inputs after the last run, if the run wrote its own object; else empty.
+	ownObject string
 	// loops is how many runs in a row were started by such changes or by changes of other clients; nearEnd is when the last
 	// run that may count in loops ended. otherNamespaceLoops counts the runs started by changes of dependents in other
 	// namespaces.

@@ -135,6 +135,9 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	if s.ran && s.result.Executor() != runner.ExecutorJob { // a Job's memory is not the operator's
 		r.places.Used(s.result.Memory)
 	}
+	if before != nil && before.Mode == status.ModeCheck {
+		before = cmp.Or(s.memory.judged, &status.Run{})
+	}
 	switch {
 	case s.earlier, s.plan.check, run.Result == status.Interrupted: // a check does not show how the role works
 		return

@@ -308,9 +308,10 @@ func TestPlaces_ChecksDoNotCountForARollout(t *testing.T) {
 	places := runqueue.New(runqueue.Options{}).Kind("it", 1, runqueue.Rollout{StopOnFailures: 1}, nil)
 	r := &reconciler{opts: &Options{}, places: places}
 	s, good := &scope{class: runqueue.Content, rollout: runqueue.Inputs{Content: "it"}}, status.Run{Result: status.Succeeded}
+	s.memory = &memory{judged: &good}
 	end := func(check bool, result status.Result) (stopped bool) {
 		s.plan.check = check
-		r.judgeRollout(s, &good, status.Run{Result: result})
+		r.judgeRollout(s, &status.Run{Mode: status.ModeCheck, Result: status.Failed}, status.Run{Result: result})
 		return places.State().Stopped
 	}
 	places.Ask(s.key, s.class, time.Now(), s.rollout)

@@ -39,7 +39,7 @@ type progress struct {
 	left   int64
 	shared bool
 	own    []int64
-	// wrote is true if the run has written its own object, apart from its status.
+	// wrote is true if the run has written its own object, apart from a status that is not an input.
 	wrote bool
 	// changing is the number of the run's own writes of the spec in progress. seen is the last generation
 	// that the watch has shown; stop is called if another client made it, and is nil before the first.
@@ -105,6 +105,7 @@ func (p *progress) Wrote() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read, p.stale = time.Time{}, true
+	p.wrote = p.wrote || p.active.Generation == 0 && !p.r.watch.ManageStatus
 }
 
 // Stored implements [proxy.Self].
@@ -174,7 +175,7 @@ func (p *progress) ownSpec() int64 {
 	return p.left
 }
 
-// ownWrite reports whether the run has written its own object, apart from its status.
+// ownWrite reports whether the run has written its own object, apart from a status that is not an input.
 func (p *progress) ownWrite() bool {
 	if p == nil {
 		return false // as above
@@ -242,6 +243,9 @@ func (p *progress) start(ctx context.Context) (stop func() *unstructured.Unstruc
 // run ends: the API server might still carry it out after the run's end was recorded.
 const progressTimeout = 5 * time.Second
 
+// unknownWaits is in told after a write that has failed: the API server may have carried it out.
+const unknownWaits = "\x00"
+
 // write writes the progress if there is any since the last write.
 func (p *progress) write(ctx context.Context) {
 	if p.r.schemaDropsSummary.Load() || p.r.legacyUntil.Load() != 0 || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
@@ -278,6 +282,7 @@ func (p *progress) write(ctx context.Context) {
 			err = p.r.writeProgress(ctx, p.object, a)
 		}
 	}
+	p.told = unknownWaits
 	if err == nil {
 		p.written, p.told = events, a.Waiting
 	} else if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

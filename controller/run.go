@@ -317,7 +317,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (p
 		r.settle(s, was.ID) // its result is no longer written
 	}
 	r.keepSpec(s, m.last, run)
-	m.asked, m.ownSpec, m.ownWrite = s.askedAfter(run), s.progress.ownSpec(), s.progress.ownWrite()
+	m.asked, m.ownSpec, m.ownObject = s.askedAfter(run), s.progress.ownSpec(), r.ownObject(ctx, s)
 	m.last, m.parked, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, run.Wait, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	r.report(s, before, run)

@@ -47,13 +47,14 @@ func among(changes []fingerprint.Change, groups ...fingerprint.Group) bool {
 	return slices.ContainsFunc(changes, func(c fingerprint.Change) bool { return slices.Contains(groups, c.Group) })
 }
 
-// itself reports whether someone has changed the object, or may have, though its generation is the same. If there is one, that
-// can only be an annotation: a new default in the CRD changes all objects. So does watchAnnotationsChanges, which is a setting.
+// itself reports whether someone has changed the object, or may have, though its generation is the same. If it has one, that
+// can only be an annotation. With another change it is not known: a new default in the CRD, or the key watchAnnotationsChanges,
+// changes all objects, which must wait with the rollout of the content that came with it.
 func (r *reconciler) itself(changes []fingerprint.Change, generation int64) bool {
 	if generation == 0 {
 		return changes == nil || among(changes, fingerprint.OfObject)
 	}
-	return r.watch.WatchAnnotationsChanges && among(changes, fingerprint.OfObject) && !among(changes, fingerprint.OfSettings)
+	return r.watch.WatchAnnotationsChanges && only(changes, fingerprint.OfObject)
 }
 
 // trigger returns a text about what started the run of s, if the cause has an object or inputs

@@ -112,7 +112,7 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 		{"annotations become inputs", func() { w.WatchAnnotationsChanges = true; obj.SetAnnotations(map[string]string{"a": "a"}) },
 			"object; settings: watchAnnotationsChanges", causeContent},
 		{"annotation and playbook", func() { obj.SetAnnotations(map[string]string{"a": "b"}); write("play/site.yml", play("d")) },
-			"object; content: roles and playbooks", causeChanged},
+			"object; content: roles and playbooks", causeContent},
 		{"annotations are inputs no more", func() { w.WatchAnnotationsChanges = false }, "object; settings", causeContent},
 		{"object", func() { obj.SetGeneration(7); obj.Object["spec"] = map[string]any{"a": int64(2)} }, "object", causeChanged},
 		{"kind without a generation", func() { obj.SetGeneration(0) }, "object", causeChanged},

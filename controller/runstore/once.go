@@ -61,22 +61,25 @@ func TidyOnce(root string, given ...string) error {
 		if err != nil || !strings.HasPrefix(strings.TrimLeft(e.Name(), "."), onceName) {
 			continue
 		}
+		var lock *os.File
 		if r != root {
-			lock, err := locked(r, unix.LOCK_EX|unix.LOCK_NB)
-			if err != nil {
+			if lock, err = locked(r, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 				continue // in use, or removed
 			}
-			defer lock.Close()
 		}
 		objects, _ := os.ReadDir(filepath.Join(r, runsDir))
 		switch {
 		case strings.HasPrefix(e.Name(), "."): // its removal was cut short
 			errs = append(errs, rundir.Remove(r))
 		case len(objects) > 0 && r != root:
+			defer lock.Close()
 			began[r], ended = info.ModTime(), append(ended, r)
 			errs = append(errs, stripAll(r, given)...)
 		case len(objects) == 0 && (r == root || time.Since(info.ModTime()) > onceStarts):
 			errs = append(errs, rundir.Remove(r))
+		}
+		if _, keeps := began[r]; lock != nil && !keeps {
+			_ = lock.Close() // the process that has just made it may wait for the lock
 		}
 	}
 	slices.SortFunc(ended, func(a, b string) int { return began[b].Compare(began[a]) })
