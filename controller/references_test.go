@@ -301,7 +301,7 @@ func TestReferences_NotWatched(t *testing.T) {
 		t.Helper()
 		eventually(t, "the metric is "+want, func() bool {
 			return testutil.GatherAndCompare(reg, strings.NewReader(
-				"# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.\n"+
+				"# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers); else 0.\n"+
 					"# TYPE rolewright_references_unwatched gauge\nrolewright_references_unwatched{group=\""+gvk.Group+"\",kind=\"Widget\",resource=\"secrets\",version=\""+gvk.Version+"\"} "+want+"\n"),
 				"rolewright_references_unwatched") == nil
 		})

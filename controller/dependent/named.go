@@ -122,7 +122,8 @@ func (n *Named) All() (all map[types.NamespacedName]Version, known bool) {
 }
 
 // Refused returns why the objects cannot be watched at the moment: the operator lacks the
-// permission, or the kind is gone. It is empty if no such reason is known.
+// permission, the kind is gone, or the API server has failed since before they were listed.
+// It is empty if no such reason is known.
 func (n *Named) Refused() string {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()

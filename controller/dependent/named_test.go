@@ -2,11 +2,13 @@ package dependent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,4 +194,30 @@ func TestNamed_ANamespaceThatMayNotBeListed(t *testing.T) {
 			check(2, true, true)
 		})
 	}
+}
+
+// If the API server fails to list objects, what waits for them is told why, and learns when they are known.
+func TestNamed_TellsThatListsFail(t *testing.T) {
+	r := New(Options{Namespaces: []string{"a", "b"}})
+	refusals, known := 0, 0
+	n := r.Named(configMaps, NamedOptions{
+		Changed: func(types.NamespacedName, Version, bool) {}, Known: func() { known++ }, Refused: func() { refusals++ },
+	})
+	streams := n.feed.begin("ConfigMap", true)
+	must.Do(t, streams[0].take(found{all: map[types.NamespacedName]Version{}}, n.feed.wanted))
+	s := streams[1]
+	s.judge(apierrors.NewInternalError(errors.New("no\nanswer")))
+	must.Be(t, "why, at first", "", n.Refused())
+	s.failing = s.failing.Add(-settled)
+	s.judge(apierrors.NewInternalError(errors.New("no\nanswer")))
+	s.judge(apierrors.NewInternalError(errors.New("another")))
+	must.Be(t, "why", "the API server cannot list or watch them in namespace b: Internal error occurred: no answer", n.Refused())
+	must.Be(t, "how often it is told", []int{1, 1}, []int{refusals, known})
+	must.Do(t, s.take(found{all: map[types.NamespacedName]Version{}}, n.feed.wanted))
+	s.opened(configMaps, n.feed.wanted)
+	must.Be(t, "why, once the list works", "", n.Refused())
+	must.Be(t, "how often it is told then", []int{2, 2}, []int{refusals, known})
+	s.failing = time.Now().Add(-settled)
+	s.judge(apierrors.NewInternalError(errors.New("an outage")))
+	must.Be(t, "why, of known objects", "", n.Refused())
 }

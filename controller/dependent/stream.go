@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // stream lists and watches one resource in one namespace, or in all.
@@ -35,7 +37,9 @@ type stream struct {
 	// denied is true if the API server has refused the list or watch, or does not
 	// know the resource.
 	denied bool
-	// logged is true if the refusal was logged.
+	// failing is since when neither a refusal nor a watch came; zero if the last watch began.
+	failing time.Time
+	// logged is true if the refusal or the failure was logged.
 	logged bool
 	// refused is why the objects cannot be watched at the moment; else empty.
 	refused string
@@ -53,8 +57,11 @@ const (
 	minDelay = 200 * time.Millisecond
 	// maxOld is how many lists in a row may be older than what was seen: about six seconds, with these delays.
 	maxOld = 5
-	// settled is how long a watch must have lasted for the pause to begin at minDelay again.
+	// settled is how long a watch must have lasted for the pause to begin at minDelay again, and how long an
+	// API server may fail before that is said.
 	settled = time.Minute
+	// maxWhy limits the text of an error in a status.
+	maxWhy = 300
 )
 
 // errWanted says that a new list is wanted at once, errOld that a list was older than what was seen.
@@ -253,12 +260,12 @@ func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan stru
 	defer func() { deliver(notices) }() // once the lock is released
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
-	s.refused = ""
+	s.refused, s.failing, s.logged = "", time.Time{}, false
 	notices = f.refusals()
 	if wanted != f.wanted || s.working {
 		return
 	}
-	s.working, s.logged = true, false
+	s.working = true
 	if f.complete() {
 		clear(f.hints) // the records replace them
 		f.registry.opts.Log.Info("Watching child resource", "kind", resource.GroupVersion().WithKind(f.kind).String())
@@ -277,11 +284,35 @@ func (s *stream) judge(err error) bool {
 		s.deny(err)
 		return false
 	}
-	r := s.feed.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.opts.Log.V(1).Info("Watch of dependents is interrupted", "resource", s.feed.resource.String(), "namespace", s.namespace, "error", err.Error())
+	s.fail(err)
 	return true
+}
+
+// fail notes an error that may pass. If the API server fails for longer, that is logged, and objects that
+// were never listed count like those that may not be listed: else what refers to them would wait without a
+// word. Objects that are known stay so, and an outage does not change the status of what refers to them.
+func (s *stream) fail(err error) {
+	f := s.feed
+	var notices []notice
+	defer func() { deliver(notices) }() // once the lock is released
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	log := f.registry.opts.Log.WithValues("resource", f.resource.GroupResource().String(), "namespace", s.namespace, "error", err.Error())
+	log.V(1).Info("Watch of dependents is interrupted")
+	if s.failing.IsZero() {
+		s.failing = time.Now()
+	}
+	if time.Since(s.failing) < settled {
+		return
+	}
+	if !s.named && s.refused == "" { // the text stays: each change is written to the objects
+		s.refused = "the API server cannot list or watch them" + s.where() + ": " + text.Clip(text.OneLine(err.Error()), maxWhy)
+		notices = append(f.refusals(), f.nowKnown()...)
+	}
+	if !s.logged {
+		s.logged = true
+		log.Info("Objects cannot be listed or watched, so their changes start no runs until the API server answers")
+	}
 }
 
 // deny notes that the API server does not allow a watch at the moment.
@@ -318,17 +349,20 @@ func (s *stream) deny(err error) {
 
 // why returns a text about why there is no watch.
 func (s *stream) why(err error) string {
-	where := ""
-	if s.namespace != "" {
-		where = " in namespace " + s.namespace
-	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the kind is not installed any more, and its objects count as missing"
 	case apierrors.IsForbidden(err):
-		return "the operator may not list and watch them" + where + ", so their changes start no runs until it is allowed to"
+		return "the operator may not list and watch them" + s.where() + ", so their changes start no runs until it is allowed to"
 	}
-	return "the API server refuses to list and watch them" + where + ", so their changes start no runs"
+	return "the API server refuses to list and watch them" + s.where() + ", so their changes start no runs"
+}
+
+func (s *stream) where() string {
+	if s.namespace == "" {
+		return ""
+	}
+	return " in namespace " + s.namespace
 }
 
 func (s *stream) covers(id types.NamespacedName) bool {

@@ -120,7 +120,7 @@ func unregistered() *Recorder {
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: l.gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is synced, else 0; no series while its enabledIf is not met.", "group", "version", "kind"),
-		unwatched: l.gauge("rolewright_references_unwatched", "1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.", "group", "version", "kind", "resource"),
+		unwatched: l.gauge("rolewright_references_unwatched", "1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers); else 0.", "group", "version", "kind", "resource"),
 		broken: l.gauge("rolewright_content_broken",
 			"1 while changed content or a changed watches file cannot be used and the previous version stays in use (--watch-content), else 0."),
 		artifactRuns: l.gauge("rolewright_artifact_runs",

@@ -185,7 +185,7 @@ rolewright_warm_ready 1
 # HELP rolewright_warm_line_differs 1 for each part of ansible-core that forked runs rely on and that differs from the tested versions or fails the self-check. Runs are then not forked, or, if rolewright_warm_ready is 1, each of their tasks has a worker process.
 # TYPE rolewright_warm_line_differs gauge
 rolewright_warm_line_differs{name="ansible:a"} 1
-# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.
+# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers); else 0.
 # TYPE rolewright_references_unwatched gauge
 rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource="secrets",version="v1"} 1
 # HELP rolewright_runs_total Runs that ended or could not begin, by what started them and how they ended.
