@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,6 +76,8 @@ type memory struct {
 	refused time.Time
 	// notWatched holds the lines in the status about what cannot be watched.
 	notWatched string
+	// notServed are the kinds of dependents that the last attempt to prune did not find.
+	notServed []schema.GroupVersionResource
 }
 
 // heldRun is a run that is held back: until a maintenance window opens if until is set, for the

@@ -120,15 +120,6 @@ func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 	return true
 }
 
-// pruneAndRemoveFinalizer releases an object whose finalizer run has succeeded or was given up.
-func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
-	if err := r.prune(ctx, s); err != nil {
-		r.showStuck(ctx, s, err)
-		return finished, err
-	}
-	return r.removeFinalizer(ctx, s)
-}
-
 // removeFinalizer removes all finalizers that the operator has added.
 func (r *reconciler) removeFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.isOurFinalizer)

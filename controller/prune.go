@@ -22,23 +22,51 @@ const pruneFinalizer = "rolewright.dev/prune"
 // prunePage is how many objects one request lists.
 const prunePage = 500
 
+// pruneAndRemoveFinalizer releases an object whose finalizer run has succeeded or was given up.
+func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
+	sure, err := r.prune(ctx, s)
+	if err != nil {
+		r.showStuck(ctx, s, err)
+		return finished, err
+	}
+	if !sure {
+		return notThere, nil
+	}
+	return r.removeFinalizer(ctx, s)
+}
+
 // prune deletes the objects with owner annotations of the object, if it has pruneFinalizer.
 // Objects with owner references are left to garbage collection. If it cannot delete one, the
-// object stays, and the deletion is retried with backoff.
-func (r *reconciler) prune(ctx context.Context, s *scope) error {
+// object stays, and the deletion is retried with backoff. A kind that is not served any more has
+// no objects; sure is false until two attempts in a row have found that, because an API server
+// that has just started may answer 404 for a kind that it does not know yet.
+func (r *reconciler) prune(ctx context.Context, s *scope) (sure bool, err error) {
 	if !slices.Contains(s.object.GetFinalizers(), pruneFinalizer) {
-		return nil
+		return true, nil
 	}
 	owner := proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
+	before := s.memory.notServed
+	s.memory.notServed = nil
+	sure = true
 	for _, res := range r.prunable(s) {
-		namespaces, err := r.namespacesOf(ctx, res)
+		known, err := r.opts.Proxy.Discovery().LookupAnyVersion(ctx, res)
+		if errors.Is(err, discovery.ErrNotFound) {
+			s.memory.notServed = append(s.memory.notServed, res)
+			sure = sure && slices.Contains(before, res)
+			continue
+		}
 		if err != nil {
-			return err
+			return false, fmt.Errorf("look for dependents: %w", err)
+		}
+		res = known.GVR
+		namespaces := r.opts.Namespaces
+		if !known.Namespaced || len(namespaces) == 0 {
+			namespaces = []string{metav1.NamespaceAll}
 		}
 		for _, ns := range namespaces {
 			deleted, err := r.pruneResource(ctx, res, ns, owner)
 			if err != nil {
-				return fmt.Errorf("delete the %s of %s: %w; grant the operator list and delete on them, or take the finalizer %s off",
+				return false, fmt.Errorf("delete the %s of %s: %w; grant the operator list and delete on them, or take the finalizer %s off",
 					res.GroupResource(), s.key, err, pruneFinalizer)
 			}
 			if deleted > 0 {
@@ -46,7 +74,7 @@ func (r *reconciler) prune(ctx context.Context, s *scope) error {
 			}
 		}
 	}
-	return nil
+	return sure, nil
 }
 
 // prunable returns the resources whose objects the object may own: those in its
@@ -57,29 +85,11 @@ func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
 	return slices.Compact(resources)
 }
 
-// namespacesOf returns the namespaces in which objects of a resource are looked for; none if the
-// kind is gone, with all its objects.
-func (r *reconciler) namespacesOf(ctx context.Context, res schema.GroupVersionResource) ([]string, error) {
-	known, err := r.opts.Proxy.Discovery().Lookup(ctx, res)
-	switch {
-	case errors.Is(err, discovery.ErrNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("look for dependents: %w", err)
-	case !known.Namespaced, len(r.opts.Namespaces) == 0:
-		return []string{metav1.NamespaceAll}, nil
-	}
-	return r.opts.Namespaces, nil
-}
-
 func (r *reconciler) pruneResource(ctx context.Context, res schema.GroupVersionResource, namespace string, owner proxy.Owner) (deleted int, err error) {
 	client := r.metadata.Resource(res).Namespace(namespace)
 	page := metav1.ListOptions{Limit: prunePage}
 	for {
 		list, err := client.List(ctx, page)
-		if apierrors.IsNotFound(err) {
-			return deleted, nil // the kind has gone since
-		}
 		if err != nil {
 			return deleted, fmt.Errorf("list: %w", err)
 		}

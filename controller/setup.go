@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ import (
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/contentcopy"
-	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -140,11 +138,7 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	s.dependents = dependent.New(dependent.Options{
 		Client: s.metadata, Content: s.content, Namespaces: opts.Namespaces, Log: log,
 		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
-			served, err := opts.Proxy.Discovery().Serves(ctx, gvr.GroupVersion())
-			if err != nil || !served {
-				return "", false, cmp.Or(err, discovery.ErrNotFound)
-			}
-			res, err := opts.Proxy.Discovery().Lookup(ctx, gvr)
+			res, err := opts.Proxy.Discovery().LookupAnyVersion(ctx, gvr)
 			return res.Kind, res.Namespaced, err
 		},
 	})

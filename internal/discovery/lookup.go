@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,32 +82,52 @@ func (c *Cache) LookupKind(ctx context.Context, gvk schema.GroupVersionKind) (Re
 	return r, nil
 }
 
-// Serves tells whether the API server serves a group version, by its list of
-// groups: one request answers for any number of names. A group that was added
-// within the last two seconds may be missing. It waits as [Cache.Lookup] does.
-func (c *Cache) Serves(ctx context.Context, gv schema.GroupVersion) (bool, error) {
-	if gv.Group == "" {
-		return gv.Version == "v1", nil
+// LookupAnyVersion is like [Cache.Lookup], but a resource whose version is not served
+// is also looked for in the other versions of its group. The list of groups is read
+// first: one request answers for any number of names. A group that was added within
+// the last two seconds may be missing.
+func (c *Cache) LookupAnyVersion(ctx context.Context, gvr schema.GroupVersionResource) (Resource, error) {
+	versions, err := c.versions(ctx, gvr.Group)
+	if err != nil {
+		return Resource{}, err
+	}
+	if slices.Contains(versions, gvr.Version) {
+		versions = slices.Insert(versions, 0, gvr.Version)
+	}
+	for _, version := range versions {
+		if r, err := c.Lookup(ctx, gvr.GroupResource().WithVersion(version)); !errors.Is(err, ErrNotFound) {
+			return r, err
+		}
+	}
+	return Resource{}, fmt.Errorf("look up %s: %w", gvr, ErrNotFound)
+}
+
+// versions returns the versions of a group that the API server serves.
+func (c *Cache) versions(ctx context.Context, name string) ([]string, error) {
+	if name == "" {
+		return []string{"v1"}, nil
 	}
 	a := c.get(ctx, question{path: "/apis", accept: "application/json"}, c.termsNow(freshFor, missingFor))
 	var list metav1.APIGroupList
 	switch {
 	case a.failure != nil:
-		return false, fmt.Errorf("list the API groups: %w", a.failure)
+		return nil, fmt.Errorf("list the API groups: %w", a.failure)
 	case a.oversize || a.status != http.StatusOK:
-		return false, fmt.Errorf("list the API groups: the API server answered %d %s", a.status, http.StatusText(a.status))
+		return nil, fmt.Errorf("list the API groups: the API server answered %d %s", a.status, http.StatusText(a.status))
 	}
 	if err := json.Unmarshal(a.body, &list); err != nil {
-		return false, fmt.Errorf("list the API groups: %w", err)
+		return nil, fmt.Errorf("list the API groups: %w", err)
 	}
+	var versions []string
 	for _, group := range list.Groups {
+		if group.Name != name {
+			continue
+		}
 		for _, version := range group.Versions {
-			if version.GroupVersion == gv.String() {
-				return true, nil
-			}
+			versions = append(versions, version.Version)
 		}
 	}
-	return false, nil
+	return versions, nil
 }
 
 // find reads the resource from the API server's answer.

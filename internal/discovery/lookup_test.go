@@ -182,3 +182,34 @@ func TestLookup_EndsWithTheContext(t *testing.T) {
 		}
 	})
 }
+
+func TestLookupAnyVersion(t *testing.T) {
+	const groups = `{"kind":"APIGroupList","groups":[{"name":"g.test","versions":[
+		{"groupVersion":"g.test/v2","version":"v2"},{"groupVersion":"g.test/v1","version":"v1"}]}]}`
+	for name, tc := range map[string]struct {
+		gvr   schema.GroupVersionResource
+		want  string // its version; empty for none
+		asked int
+	}{
+		"its own version":               {widget("plants").GroupResource().WithVersion("v1"), "v1", 2},
+		"a version without it":          {widget("plants").GroupResource().WithVersion("v2"), "v1", 3},
+		"a version that is not served":  {widget("plants").GroupResource().WithVersion("v1alpha1"), "v1", 3},
+		"in no version":                 {widget("stones"), "", 3},
+		"a group that does not exist":   {schema.GroupVersionResource{Group: "h.test", Version: "v1", Resource: "plants"}, "", 1},
+		"a version that the core lacks": {schema.GroupVersionResource{Version: "v2", Resource: "plants"}, "v1", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+					answers := map[string]string{"/apis": groups, "/apis/g.test/v2": nothing, "/apis/g.test/v1": widgets, "/api/v1": widgets}
+					says(http.StatusOK, answers[r.URL.Path])(w, r)
+				})
+				got, err := c.LookupAnyVersion(t.Context(), tc.gvr)
+				if (tc.want == "") != errors.Is(err, ErrNotFound) || got.GVR.Version != tc.want {
+					t.Errorf("found %v, %v", got.GVR, err)
+				}
+				s.wantAsked(t, tc.asked)
+			})
+		})
+	}
+}
