@@ -137,10 +137,7 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	}
 	s.dependents = dependent.New(dependent.Options{
 		Client: s.metadata, Content: s.content, Namespaces: opts.Namespaces, Log: log,
-		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
-			res, err := opts.Proxy.Discovery().LookupAnyVersion(ctx, gvr)
-			return res.Kind, res.Namespaced, err
-		},
+		Lookup: opts.Proxy.Discovery().LookupAnyVersion,
 	})
 	if err := mgr.Add(s.outlasting(s.dependents.Start)); err != nil {
 		return fmt.Errorf("add the watches of dependents: %w", err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -62,15 +63,27 @@ func (f *feed) resolve(ctx context.Context) []*stream {
 		r.mu.Lock()
 		resource := f.resource
 		r.mu.Unlock()
-		kind, namespaced, err := r.opts.Lookup(ctx, resource)
+		is, err := r.opts.Lookup(ctx, resource)
 		if err == nil {
-			return f.begin(kind, namespaced)
+			f.move(resource, is.GVR)
+			return f.begin(is.Kind, is.Namespaced)
 		}
 		r.opts.Log.V(1).Info("Resource of dependents is not known yet", "resource", resource.String(), "error", err.Error())
 		if !pause(ctx, delay) {
 			return nil
 		}
 	}
+}
+
+// move replaces the version of the resource, unless another one has been asked for since.
+func (f *feed) move(was, is schema.GroupVersionResource) {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	if f.resource != was || is == was {
+		return
+	}
+	f.resource = is
+	f.registry.opts.Log.Info("An API version of dependents is not served any more; they are watched in another one", "was", was.String(), "is", is.String())
 }
 
 // begin creates the streams of a resource whose kind is known now. Owner kinds

@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -36,19 +38,22 @@ var (
 	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// lookup finds the resources of these tests.
-func lookup(_ context.Context, r schema.GroupVersionResource) (string, bool, error) {
-	switch r.Resource {
-	case "configmaps":
-		return "ConfigMap", true, nil
-	case "deployments":
-		return "Deployment", true, nil
-	case "namespaces":
-		return "Namespace", false, nil
-	case "widgets":
-		return "Widget", true, nil
+// lookup finds resources of these tests without an API server.
+func lookup(_ context.Context, r schema.GroupVersionResource) (discovery.Resource, error) {
+	kind := map[string]string{"configmaps": "ConfigMap", "deployments": "Deployment", "widgets": "Widget"}[r.Resource]
+	if kind == "" {
+		return discovery.Resource{}, errors.New("no such resource")
 	}
-	return "", false, errors.New("no such resource")
+	return discovery.Resource{GVR: r, Kind: kind, Namespaced: true}, nil
+}
+
+// discover returns a function that looks resources up in the API server.
+func discover(t *testing.T, cfg *rest.Config) func(context.Context, schema.GroupVersionResource) (discovery.Resource, error) {
+	t.Helper()
+	transport := must.Get(rest.TransportFor(cfg))(t)
+	server, _, err := rest.DefaultServerUrlFor(cfg)
+	must.Do(t, err)
+	return discovery.New(transport, server, logr.Discard()).LookupAnyVersion
 }
 
 // world is a namespace with owners, and a registry that watches it.
@@ -95,7 +100,7 @@ func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *w
 		client: kubernetes.NewForConfigOrDie(cfg), dynamic: dynamic.NewForConfigOrDie(cfg),
 	}
 	options := Options{
-		Client: metadata.NewForConfigOrDie(cfg), Content: w.dynamic, Lookup: lookup,
+		Client: metadata.NewForConfigOrDie(cfg), Content: w.dynamic, Lookup: discover(t, cfg),
 		Namespaces: []string{w.namespace}, Idle: time.Hour, Log: w.log(),
 	}
 	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string, otherNamespace bool) {

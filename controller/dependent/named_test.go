@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -126,7 +127,17 @@ func TestNamed_TellsOfChangesAfterTheFirstListOnly(t *testing.T) {
 func TestNamed_FollowsAKindThatIsInstalledLater(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
-	w := newWorld(t, testenv.CRD(t, cfg))
+	installed := true // when it is looked up the first time
+	w := newWorld(t, testenv.CRD(t, cfg), func(_ *world, o *Options, _ *OwnerKind) {
+		later := o.Lookup
+		o.Lookup = func(ctx context.Context, r schema.GroupVersionResource) (discovery.Resource, error) {
+			if installed {
+				installed = false
+				return lookup(ctx, r)
+			}
+			return later(ctx, r)
+		}
+	})
 	group := testenv.Random("later-") + ".example.com"
 	widgets := schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: "widgets"}
 	all := w.follow(widgets)
@@ -206,11 +217,11 @@ func TestNamed_TellsThatListsFail(t *testing.T) {
 	streams := n.feed.begin("ConfigMap", true)
 	must.Do(t, streams[0].take(found{all: map[types.NamespacedName]Version{}}, n.feed.wanted))
 	s := streams[1]
-	s.judge(apierrors.NewInternalError(errors.New("no\nanswer")))
+	s.judge(t.Context(), apierrors.NewInternalError(errors.New("no\nanswer")))
 	must.Be(t, "why, at first", "", n.Refused())
 	s.failing = s.failing.Add(-settled)
-	s.judge(apierrors.NewInternalError(errors.New("no\nanswer")))
-	s.judge(apierrors.NewInternalError(errors.New("another")))
+	s.judge(t.Context(), apierrors.NewInternalError(errors.New("no\nanswer")))
+	s.judge(t.Context(), apierrors.NewInternalError(errors.New("another")))
 	must.Be(t, "why", "the API server cannot list or watch them in namespace b: Internal error occurred: no answer", n.Refused())
 	must.Be(t, "how often it is told", []int{1, 1}, []int{refusals, known})
 	must.Do(t, s.take(found{all: map[types.NamespacedName]Version{}}, n.feed.wanted))
@@ -218,6 +229,35 @@ func TestNamed_TellsThatListsFail(t *testing.T) {
 	must.Be(t, "why, once the list works", "", n.Refused())
 	must.Be(t, "how often it is told then", []int{2, 2}, []int{refusals, known})
 	s.failing = time.Now().Add(-settled)
-	s.judge(apierrors.NewInternalError(errors.New("an outage")))
+	s.judge(t.Context(), apierrors.NewInternalError(errors.New("an outage")))
 	must.Be(t, "why, of known objects", "", n.Refused())
+}
+
+// One answer that there is no such resource changes nothing: an API server that has just started may give it.
+func TestNamed_AKindIsGoneAtTheSecondAnswer(t *testing.T) {
+	served := true
+	r := New(Options{Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (discovery.Resource, error) {
+		if !served {
+			return discovery.Resource{}, discovery.ErrNotFound
+		}
+		return lookup(ctx, gvr)
+	}})
+	n := r.Named(configMaps, NamedOptions{Changed: func(types.NamespacedName, Version, bool) {}, Known: func() {}})
+	s := n.feed.begin("ConfigMap", true)[0]
+	id := types.NamespacedName{Namespace: "ns", Name: "it"}
+	must.Do(t, s.take(found{all: map[types.NamespacedName]Version{id: {UID: "u", ResourceVersion: "1"}}}, n.feed.wanted))
+	notFound := apierrors.NewNotFound(configMaps.GroupResource(), "")
+	for i, step := range []struct {
+		err    error
+		served bool
+		exists bool
+	}{
+		{notFound, false, true}, {nil, false, true}, {notFound, false, true}, {notFound, true, true}, {notFound, false, false},
+	} {
+		served = step.served
+		s.judge(t.Context(), step.err)
+		if _, exists, known := n.Version(id); exists != step.exists || !known {
+			t.Errorf("after answer %d: exists %v, known %v", i, exists, known)
+		}
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+
+	"github.com/rolewright/rolewright/internal/discovery"
 )
 
 // Options are the options of a [Registry]. Client, Content and Lookup are required.
@@ -20,10 +22,10 @@ type Options struct {
 	Client metadata.Interface
 	// Content reads versions of single objects if the metadata says too little.
 	Content dynamic.Interface
-	// Lookup returns the kind of a resource and its scope. It may block, and is
-	// called again after an error; discovery.ErrNotFound says that there is no such
-	// resource.
-	Lookup func(ctx context.Context, r schema.GroupVersionResource) (kind string, namespaced bool, err error)
+	// Lookup returns the kind of a resource and its scope. If the version is not served,
+	// the result has another one. It may block, and is called again after an error;
+	// discovery.ErrNotFound says that there is no such resource.
+	Lookup func(ctx context.Context, r schema.GroupVersionResource) (discovery.Resource, error)
 	// Namespaces restricts the namespaces in which objects are watched; empty means
 	// all.
 	Namespaces []string
@@ -123,7 +125,8 @@ func (r *Registry) Subscribe(spec OwnerKind) *Kind {
 //
 // A resource is watched only once, in the version that was asked for first, since
 // the objects are the same in all versions. A feed that does not work yet takes
-// the version that was asked for last.
+// the version that was asked for last. If a version is not served any more, the
+// feed goes on with another one: see [stream.gone].
 func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
 	f := r.feeds[resource.GroupResource()]
 	if f == nil {

@@ -721,6 +721,29 @@ func TestRegistry_ForgetsSilentlyWhatGoesWithItsDefinition(t *testing.T) {
 	}
 }
 
+// A watch goes on with another version if its own is not served any more. The new one is recorded.
+func TestRegistry_GoesOnInAnotherVersion(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	gvk := testenv.CRD(t, cfg, testenv.WithVersions("v1", "v1alpha1"))
+	w := newWorld(t, gvk)
+	widgets := gvk.GroupVersion().WithResource("widgets")
+	owned := &unstructured.Unstructured{}
+	owned.SetGroupVersionKind(gvk)
+	owned.SetName("object")
+	owned.SetOwnerReferences(ownedBy(w.owner("owner"), "").OwnerReferences)
+	objects := w.dynamic.Resource(widgets).Namespace(w.namespace)
+	must.Get(objects.Create(t.Context(), owned, metav1.CreateOptions{}))(t)
+	w.restore(widgets.GroupResource().WithVersion("v1alpha1"), "owner")
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	must.Get(w.dynamic.Resource(definitions).Patch(t.Context(), "widgets."+gvk.Group, types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/versions/1/served","value":false}]`), metav1.PatchOptions{}))(t)
+	w.await(widgets)
+	must.Get(objects.Patch(t.Context(), "object", types.MergePatchType, []byte(`{"spec":{"a":"b"}}`), metav1.PatchOptions{}))(t)
+	must.Be(t, "owners told", map[string]int{"owner": 1}, w.awaitTold("owner"))
+	must.Be(t, "recorded", []schema.GroupVersionResource{widgets}, w.kind.Owned(w.name("owner")))
+}
+
 func TestKind_DoesNotWatchWhatIsBlacklisted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testenv.CRD(t, testenv.Config(t)), func(_ *world, o *Options, k *OwnerKind) {

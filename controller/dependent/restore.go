@@ -15,7 +15,7 @@ import (
 
 // Restore tells the registry the resources of which an owner is recorded to own
 // objects. Each resource is watched once the API server has confirmed that it
-// exists, and forgotten if it does not. The API server is asked about one resource
+// exists, and forgotten if it does not, at two look-ups in a row. The API server is asked about one resource
 // after the other, whatever the number of owners. Restore does not block.
 func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersionResource) {
 	r := k.registry
@@ -39,9 +39,10 @@ func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersio
 // restore looks up recorded resources until ctx ends.
 func (r *Registry) restore(ctx context.Context) {
 	delay := minDelay
+	absent := map[schema.GroupVersionResource]time.Time{}
 	for {
 		var retry <-chan time.Time
-		if r.restoreAll(ctx) {
+		if r.restoreAll(ctx, absent) {
 			delay = minDelay
 		} else {
 			retry = time.After(delay)
@@ -56,10 +57,16 @@ func (r *Registry) restore(ctx context.Context) {
 	}
 }
 
-// restoreAll looks up each recorded resource once. It returns false if the API
-// server could not be asked about all of them.
-func (r *Registry) restoreAll(ctx context.Context) bool {
+// absentFor is how long after a resource was not found it is looked up again, before it
+// is forgotten: an API server that has just started does not know all of them yet. It is
+// longer than the time for which the answer is kept.
+const absentFor = 3 * time.Second
+
+// restoreAll looks up each recorded resource at most once. It returns false if not all
+// are settled. absent has those that were not found, with the time.
+func (r *Registry) restoreAll(ctx context.Context, absent map[schema.GroupVersionResource]time.Time) bool {
 	r.mu.Lock()
+	maps.DeleteFunc(absent, func(resource schema.GroupVersionResource, _ time.Time) bool { return r.recorded[resource] == nil })
 	resources := slices.SortedFunc(maps.Keys(r.recorded), compareResources) // so that each group version's document is read once
 	r.mu.Unlock()
 	answered := true
@@ -68,7 +75,11 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 		if silent[resource.GroupVersion()] {
 			continue
 		}
-		_, _, err := r.opts.Lookup(ctx, resource)
+		if since, ok := absent[resource]; ok && time.Since(since) < absentFor {
+			answered = false
+			continue
+		}
+		is, err := r.opts.Lookup(ctx, resource)
 		if ctx.Err() != nil {
 			return false
 		}
@@ -77,12 +88,18 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 			silent[resource.GroupVersion()] = true
 			continue
 		}
+		if _, again := absent[resource]; err != nil && !again {
+			absent[resource] = time.Now()
+			answered = false
+			continue
+		}
+		delete(absent, resource)
 		r.mu.Lock()
 		owners := r.recorded[resource]
 		delete(r.recorded, resource)
 		for owner := range owners {
 			if err == nil {
-				r.feedOf(resource).hint(owner.kind, owner.name)
+				r.feedOf(is.GVR).hint(owner.kind, owner.name)
 			}
 		}
 		r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 // Someone who may write statuses can name any number of resources for any number of owners. Each resource is requested
-// once, one after the other. A resource that does not exist leaves nothing behind. One that cannot be requested stays
+// once, one after the other; one that is not found, twice. It then leaves nothing behind. One that cannot be requested stays
 // recorded.
 func TestRestore_AsksForEachResourceOnce(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestRestore_AsksForEachResourceOnce(t *testing.T) {
 	var now atomic.Int64
 	asked, most := map[string]int{}, int64(0)
 	down := schema.GroupVersionResource{Group: "down", Version: "v1", Resource: "things"}
-	r := New(Options{Lookup: func(_ context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
+	r := New(Options{Lookup: func(_ context.Context, gvr schema.GroupVersionResource) (discovery.Resource, error) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		mu.Lock()
@@ -33,9 +33,9 @@ func TestRestore_AsksForEachResourceOnce(t *testing.T) {
 		most = max(most, n)
 		mu.Unlock()
 		if gvr == down {
-			return "", false, errors.New("no answer")
+			return discovery.Resource{}, errors.New("no answer")
 		}
-		return "", false, fmt.Errorf("look up: %w", discovery.ErrNotFound)
+		return discovery.Resource{}, fmt.Errorf("look up: %w", discovery.ErrNotFound)
 	}})
 	k := r.Subscribe(OwnerKind{Namespaced: true})
 	const owners, names = 50, 100
@@ -45,7 +45,7 @@ func TestRestore_AsksForEachResourceOnce(t *testing.T) {
 		for n := range names {
 			group := fmt.Sprintf("g%d", n)
 			resources = append(resources, schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"})
-			want[group] = 1
+			want[group] = 2
 		}
 		k.Restore(types.NamespacedName{Name: fmt.Sprint(o)}, resources)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/text"
 )
 
@@ -37,6 +38,8 @@ type stream struct {
 	// denied is true if the API server has refused the list or watch, or does not
 	// know the resource.
 	denied bool
+	// missing is true if the last answer was that there is no such resource. Only run uses it.
+	missing bool
 	// failing is since when neither a refusal nor a watch came; zero if the last watch began.
 	failing time.Time
 	// logged is true if the refusal or the failure was logged.
@@ -80,7 +83,7 @@ func (s *stream) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		resume = s.judge(err)
+		resume = s.judge(ctx, err)
 		if time.Since(began) > settled {
 			delay = minDelay
 		}
@@ -273,8 +276,15 @@ func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan stru
 }
 
 // judge reports whether a watch that ended with err can be resumed from its last position.
-func (s *stream) judge(err error) bool {
+func (s *stream) judge(ctx context.Context, err error) bool {
+	again := s.missing
+	s.missing = apierrors.IsNotFound(err)
 	switch {
+	case s.missing && !again: // an API server that has just started may answer so
+		return false
+	case s.missing && !s.gone(ctx):
+		s.fail(err)
+		return false
 	case err == nil:
 		return true
 	case errors.Is(err, errWanted), errors.Is(err, errOld), apierrors.IsResourceExpired(err), apierrors.IsGone(err),
@@ -286,6 +296,22 @@ func (s *stream) judge(err error) bool {
 	}
 	s.fail(err)
 	return true
+}
+
+// gone reports whether the API server says that it does not serve the resource. If it serves
+// another version, the feed goes on with that.
+func (s *stream) gone(ctx context.Context) bool {
+	f := s.feed
+	f.registry.mu.Lock()
+	was := f.resource
+	f.registry.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	is, err := f.registry.opts.Lookup(ctx, was)
+	if err == nil {
+		f.move(was, is.GVR)
+	}
+	return errors.Is(err, discovery.ErrNotFound)
 }
 
 // fail notes an error that may pass. If the API server fails for longer, that is logged, and objects that
