@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -360,4 +363,42 @@ func TestBudget_EventsOfSecretsGiveItBack(t *testing.T) {
 		t.Errorf("the events: %v, lost %v, %d bytes are held", err, w.lost, w.hold.taken)
 	}
 	empty(t, "the run", s.answers, maxHeldByRun)
+}
+
+// Each query makes another document in the discovery cache. A run gets only a few of them at the same time.
+func TestBudget_FewDocumentsOfDiscovery(t *testing.T) {
+	t.Parallel()
+	var now, most atomic.Int64
+	answer := make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
+		<-answer
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(api.Close)
+	p := startProxy(t, &rest.Config{Host: api.URL})
+	access, client, _ := admit(t, p, Grant{})
+	var wg sync.WaitGroup
+	for n := range 50 {
+		wg.Go(func() {
+			if code, _, err := send(t.Context(), client, http.MethodGet, fmt.Sprintf("%s/apis?n=%d", p.URL(), n), ""); err != nil || code != http.StatusOK {
+				t.Errorf("document %d: %d, %v", n, code, err)
+			}
+		})
+	}
+	testenv.Eventually(t, "the first requests", func(context.Context) error {
+		if now.Load() < maxDocuments {
+			return errors.New("there are not enough")
+		}
+		return nil
+	})
+	if access.session.documents.TryAcquire(1) {
+		t.Error("there is room for one more")
+	}
+	close(answer)
+	wg.Wait()
+	must.Be(t, "requests at the same time", int64(maxDocuments), most.Load())
 }

@@ -190,6 +190,10 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if discovery.Handles(r) {
+		if err := x.s.documents.Acquire(r.Context(), 1); err != nil {
+			panic(http.ErrAbortHandler) // the client or the run has gone
+		}
+		defer x.s.documents.Release(1)
 		x.code = http.StatusOK
 		x.p.discovery.ServeHTTP(w, r)
 		return

@@ -95,7 +95,9 @@ type session struct {
 	versions versions
 	// room, answers and marks limit this run's bodies as those of [Proxy] limit the bodies of all.
 	room, answers, marks *semaphore.Weighted
-	notices              *notices
+	// documents limits the discovery documents that this run gets at the same time.
+	documents *semaphore.Weighted
+	notices   *notices
 
 	mu      sync.Mutex
 	ended   bool
@@ -163,7 +165,7 @@ func newSession(g Grant) *session {
 	g.Blacklist = slices.Clone(g.Blacklist)
 	s := &session{
 		Grant: g, room: semaphore.NewWeighted(maxHeldByRun), answers: semaphore.NewWeighted(maxHeldByRun),
-		marks: semaphore.NewWeighted(maxHeldByRun), notices: newNotices(), made: map[types.UID]struct{}{},
+		marks: semaphore.NewWeighted(maxHeldByRun), documents: semaphore.NewWeighted(maxDocuments), notices: newNotices(), made: map[types.UID]struct{}{},
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
