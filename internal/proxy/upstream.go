@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strconv"
 	"strings"
@@ -83,6 +84,16 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 			_ = x.tunnel.Close() // ReverseProxy does not wait for its end, but the end of a run has to
 		}
 	}()
+	if x.write {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+			// To connect takes time, and so does another attempt. Once there is an answer, this is about the patch of a mark.
+			if err := x.fence(); err != nil && x.code == 0 {
+				cancel(err)
+			}
+		}}))
+	}
 	rp.ServeHTTP(heldWriter{w, x}, r)
 }
 
@@ -96,7 +107,9 @@ func isUpgrade(h http.Header) bool {
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	x.expectAbsent()
-	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
+	if refused, ok := errors.AsType[*refusal](context.Cause(r.Context())); ok { // by the fence
+		err, x.failure = refused, refused
+	} else if r.Context().Err() != nil || x.s.ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // a return would answer 200 to a client that is still there
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
