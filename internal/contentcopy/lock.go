@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -15,9 +14,6 @@ import (
 // lockSuffix ends the name of a copy's lock file. A process locks it as long as it uses the copy. It is a regular file,
 // because NFS makes locks known to other nodes only for files that are open for writing.
 const lockSuffix = ".lock"
-
-// unlockedAge is how old a copy without a lock file must be to be removed: an earlier version may be about to lock it.
-const unlockedAge = time.Hour
 
 // newRoot makes the directory of a copy in parent, and its locked lock file.
 func newRoot(parent string) (root string, lock *os.File, err error) {
@@ -70,29 +66,13 @@ func removeLeft(parent string) {
 	}
 	for _, e := range entries {
 		root, isLock := strings.CutSuffix(filepath.Join(parent, e.Name()), lockSuffix)
+		if !isLock {
+			continue
+		}
 		lock, err := os.OpenFile(root+lockSuffix, os.O_RDWR, 0)
-		switch {
-		case err == nil && isLock:
-			if lockIn(lock, root) == nil {
-				removeRoot(root)
-			}
-		case errors.Is(err, fs.ErrNotExist) && !isLock:
-			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unlockedAge {
-				removeUnlocked(root)
-			}
+		if err == nil && lockIn(lock, root) == nil {
+			removeRoot(root)
 		}
 		_ = lock.Close() // of a nil file, an error
-	}
-}
-
-// removeUnlocked removes a copy without a lock file. Earlier versions lock its directory as long as they use it.
-func removeUnlocked(root string) {
-	dir, err := os.Open(root)
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		removeRoot(root)
 	}
 }
