@@ -124,19 +124,13 @@ func TestLifetime_CallsAreSignsOfLife(t *testing.T) {
 	r := &reconciler{set: &Set{runs: t.Context()}, opts: &Options{}}
 	_, life := r.lifetime(t.Context(), settings{idleTimeout: time.Hour})
 	defer life.end()
-	expect := func(when string) {
-		if !life.idle.Stop() {
-			t.Errorf("%s the call, the idle timeout does not begin again", when)
-		}
-	}
 	req := runner.Request{Call: func(context.Context, string, []byte) error {
-		expect("before")
+		must.Be(t, "the idle timeout goes on during the call", false, life.idle.Stop())
 		return nil
 	}}
 	r.follow(&scope{life: life}, &req)
-	life.waits()
 	must.Do(t, req.Call(t.Context(), "status", nil))
-	expect("after")
+	must.Be(t, "the idle timeout begins again after the call", true, life.idle.Stop())
 }
 
 func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {

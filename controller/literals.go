@@ -96,13 +96,14 @@ func (l *literals) read(path string) namesIn {
 	if len(l.files) >= maxTaskFiles {
 		clear(l.files)
 	}
-	found := namesIn{at: time.Now(), lines: map[int]string{}, plays: map[string]bool{}}
+	found := namesIn{lines: map[int]string{}, plays: map[string]bool{}}
 	var doc yaml.Node
 	if file, err := resolved(path); err == nil {
 		if data, err := plainfile.Read(file, maxTaskFile); err == nil && yaml.Unmarshal(data, &doc) == nil {
 			found.add(&doc, 0)
 		}
 	}
+	found.at = time.Now()
 	l.files[path] = found
 	return found
 }

@@ -99,7 +99,7 @@ func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
 	if call := req.Call; call != nil {
 		// While a call waits for the API server, what else the run reports is not read.
 		req.Call = func(ctx context.Context, name string, body []byte) error {
-			s.life.sign()
+			s.life.waits()
 			defer s.life.sign()
 			return call(ctx, name, body)
 		}

@@ -135,7 +135,7 @@ func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructur
 func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	before, _ := obj.Object["status"].(map[string]any)
 	after := ch(before)
-	legacy := r.writesLegacy()
+	legacy := r.now().Unix() < r.legacyUntil.Load()
 	if legacy {
 		after = status.Legacy(before, after)
 	}
@@ -146,7 +146,9 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	switch {
 	case legacy:
 	case err == nil:
-		r.legacyUntil.Store(0)
+		if r.legacyUntil.Load() != 0 && !reflect.DeepEqual(after["conditions"], status.Legacy(before, after)["conditions"]) {
+			r.legacyUntil.Store(0) // the schema allows again what it refused
+		}
 	case ofSchema(err):
 		// A schema made for ansible-operator may list the allowed conditions.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
@@ -163,15 +165,8 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	return err
 }
 
-// legacyPeriod is the time after which it is tried again whether the schema of a kind allows the full status.
+// legacyPeriod is for how long the legacy form is written without a try of the full status.
 const legacyPeriod = 10 * time.Minute
-
-// writesLegacy reports whether a status is written in the legacy form, because the schema has refused the full form. Once per
-// period it returns false, for a write that finds out whether the schema was fixed.
-func (r *reconciler) writesLegacy() bool {
-	until, now := r.legacyUntil.Load(), r.now()
-	return until != 0 && (now.Unix() < until || !r.legacyUntil.CompareAndSwap(until, now.Add(legacyPeriod).Unix()))
-}
 
 // noticeLegacy is called after a refusal of the full status that the legacy form did not get. It applies the legacy form to
 // the whole kind for a while, unless others have written into the status: then their fields may be the reason.

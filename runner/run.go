@@ -178,9 +178,11 @@ func (r *Runner) provide(req Request) (executable string, err error) {
 		err = r.opts.Collections.Ensure()
 	}
 	if err != nil {
-		return "", fmt.Errorf("run %s not started: %w", req.ID, err)
+		err = fmt.Errorf("run %s not started: %w", req.ID, err)
+	} else {
+		err = createPrivateDir(req, r.opts.Environ)
 	}
-	if err := createPrivateDir(req, r.opts.Environ); IsNoSpace(err) {
+	if IsNoSpace(err) {
 		return "", fmt.Errorf("%w: %w", ErrNoSpace, err)
 	} else if err != nil {
 		return "", err

@@ -290,6 +290,9 @@ func (s *Store) write() {
 			return s.retain(tx)
 		})
 	})
+	if err == nil && s.db.Load() != db {
+		err = errors.New("a reader has moved the damaged file aside")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
