@@ -94,6 +94,13 @@ func TestReconcile_OtherSubchart(t *testing.T) {
 			t.Errorf("%v\n%s", err, text)
 		}
 	}
+	// helm upgrade copies the labels of the revision before it.
+	c.rewrite(func(is *release.Release) {
+		is.Config, is.Manifest = map[string]any{"a": "c"}, strings.ReplaceAll(is.Manifest, "two", "three")
+	})
+	if _, text, err := c.run("reconcile"); err != nil || !strings.Contains(text, "ReleaseUpgraded") {
+		t.Errorf("after helm upgrade: %v\n%s", err, text)
+	}
 }
 
 // If an upgrade was cut short and is no longer wanted, the objects that only this upgrade has made are deleted, even if

@@ -144,13 +144,13 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if h.trusted || h.broken {
 		return true, nil
 	}
-	same := equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
+	same := (equal(is.Config, h.values) || len(is.Config)+len(h.values) == 0) && sameChart(is.Chart, h.chart)
 	if made := is.Labels[labelInputs]; made != "" { // it covers subcharts, which Helm's records do not keep
 		inputs, err := h.inputs()
 		if err != nil {
 			return false, err
 		}
-		same = made == inputs
+		same = same && made == inputs // Helm's command line copies the label
 	}
 	if same {
 		h.nonDeterministic = named(h.differ)

@@ -206,15 +206,20 @@ func (h *handler) remove(ctx context.Context, keep bool) error {
 // complete returns an error for objects that Helm has silently not deleted, because it could not read them.
 func (h *handler) complete() error {
 	var left []string
+	var why error
 	for _, info := range h.claimed.Difference(h.deleted) {
-		if !apierrors.IsNotFound(info.Get()) { // a pre-delete hook may have deleted it
-			left = append(left, describe(info))
+		if err := info.Get(); !apierrors.IsNotFound(err) { // a pre-delete hook may have deleted it
+			left, why = append(left, describe(info)), errors.Join(why, err)
 		}
 	}
 	if len(left) == 0 {
 		return nil
 	}
-	return h.fail(releaseFailed, "UninstallError", fmt.Errorf("objects of the release could not be read, and are not deleted yet: %s", named(left)))
+	err := fmt.Errorf("objects of the release could not be read, and are not deleted yet: %s", named(left))
+	if why != nil {
+		err = fmt.Errorf("%w: %w", err, why)
+	}
+	return h.fail(releaseFailed, "UninstallError", cause(err))
 }
 
 // leaving returns the objects of a release that have been deleted but still exist.

@@ -236,8 +236,8 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 
 // ofDefinition compares the CRD of a watch with its role. compared is false if nothing says what the spec is.
 func ofDefinition(p scaffold.Project, w watches.Watch) (found []lint.Finding, compared bool, err error) {
-	if !w.Content.Ansible() {
-		return nil, false, nil // the CRD has no role to be compared with
+	if !w.Content.Ansible() { // the CRD has no role to be compared with; that of a chart is made from its values
+		return nil, w.Content.Command != nil && w.Content.Command.Chart != nil, nil
 	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
 	if errors.Is(err, scaffold.ErrSeveral) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -184,8 +185,13 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 		switch {
 		case key == "properties" && before != nil:
 			m.mergeProperties(before, value, path)
-		case (key == "items" || key == "additionalProperties") && before != nil && before.Kind == yaml.MappingNode:
+		case key == "items" && before != nil:
 			m.merge(before, value, path+"[]")
+		case key == "additionalProperties" && before != nil && before.Kind == yaml.MappingNode:
+			kept := m.kept
+			m.merge(before, value, path+"[]") // only to find what breaks
+			m.kept = kept
+			set(old, key, value)
 		case key == validations: // merged above
 		case before != nil && slices.Contains(limits(), key): // set by people
 		default:
@@ -297,7 +303,10 @@ func tighter(key string, before, limit *yaml.Node) bool {
 	case strings.HasPrefix(key, "min"):
 		return is > was
 	}
-	return is < was || key == "multipleOf"
+	if key == "multipleOf" {
+		return math.Mod(was, is) != 0
+	}
+	return is < was
 }
 
 func text(node *yaml.Node) string {

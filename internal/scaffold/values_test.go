@@ -83,6 +83,7 @@ func TestOfValues_Breaks(t *testing.T) {
 		{`{"type": "integer", "minimum": 10, "maximum": 20}`, `{"type": "integer", "minimum": 9, "maximum": 100}`, ""},
 		{`{"type": "number", "maximum": 10}`, `{"type": "number", "maximum": 9.5}`, "it gets the maximum 9.5"},
 		{`{"type": "integer", "multipleOf": 2}`, `{"type": "integer", "multipleOf": 3}`, "it gets the multipleOf 3"},
+		{`{"type": "integer", "multipleOf": 4}`, `{"type": "integer", "multipleOf": 2}`, ""},
 		{`{"type": "string", "pattern": "^a"}`, `{"type": "string", "pattern": "^b"}`, "it gets the pattern ^b"},
 		{`{"type": "string"}`, `{"type": "string", "minLength": 1}`, "it gets the minLength 1"},
 		{`{"type": "array"}`, `{"type": "array", "minItems": 1}`, "it gets the minItems 1"},
