@@ -155,7 +155,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	}
 	var children []Child
 	for _, meta := range objects {
-		if x.existed(meta.UID) && x.madeByOther(x.answer.kept.Bytes()) {
+		if x.existed(meta.UID) {
 			x.disown(ctx, meta)
 			if !x.s.AdoptUnowned {
 				continue
@@ -279,8 +279,8 @@ func (x *exchange) unmarkable(err error) error {
 		x.s.Owner.GVK.Kind, x.s.Owner.Name, err, x.info.Resource))
 }
 
-// existed reports whether the written object existed before the write although it did not when the proxy looked, and no
-// other request of the run was told that it has created it.
+// existed reports whether the written object existed before the write although it did not when the proxy looked: another
+// client has created it in between, not another request of the run.
 func (x *exchange) existed(uid types.UID) bool {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
@@ -291,26 +291,8 @@ func (x *exchange) existed(uid types.UID) bool {
 	return x.created && x.info.Verb != "create" && x.code == http.StatusOK && !made
 }
 
-// madeByOther reports whether the written object has fields of a client that has not set the mark, so that another client
-// has created it. Else the owner's runs may have: by a request whose answer was lost, or not followed yet, or in an earlier
-// run, if the API server said for a moment that there is no such object. Fields that clients of the same name have written
-// are not told apart; then the mark stays.
-func (x *exchange) madeByOther(body []byte) bool {
-	var is metav1.PartialObjectMetadata
-	if json.Unmarshal(body, &is) != nil {
-		return false
-	}
-	mark := `"f:` + annotationOwner + `"`
-	if ref := x.mark().Reference; ref != nil {
-		mark = string(ref.UID)
-	}
-	return slices.ContainsFunc(is.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Subresource == "" && e.FieldsV1 != nil && !strings.Contains(e.FieldsV1.GetRawString(), mark)
-	})
-}
-
 // disown removes the note from an object that another client has created just before the
-// run's write (see existed and madeByOther), and also the mark, unless such objects are adopted. If this
+// run's write (see existed), and also the mark, unless such objects are adopted. If this
 // operator no longer leads, the leader may have created the object for the same owner:
 // then note and mark stay.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {

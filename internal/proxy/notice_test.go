@@ -25,7 +25,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 		case strings.Contains(r.URL.Path, "/pods/"): // another client creates the Pod between the look-up and the write
 			code := map[string]int{http.MethodGet: http.StatusNotFound, http.MethodPatch: http.StatusForbidden, http.MethodPut: http.StatusOK}
 			w.WriteHeader(code[r.Method])
-			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1","managedFields":[{"manager":"kubectl","fieldsV1":{"f:spec":{}}}]}}`)
+			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1"}}`)
 		case r.Method == http.MethodPost:
 			_, _ = io.WriteString(w, "{")
 		case r.Method == http.MethodGet:
@@ -52,7 +52,7 @@ func TestNotice_ARunThatRepeatsItselfDoesNotFillTheLog(t *testing.T) {
 	})
 	namespace := p.URL() + "/api/v1/namespaces/x/"
 	clients := map[string]*http.Client{"anonymous": {Transport: asOwner{trusting(t, p)}}}
-	_, clients["of a run"], _ = admit(t, p, Grant{Inject: true, Owner: Owner{UID: "owner"}, Secrets: &told{}})
+	_, clients["of a run"], _ = admit(t, p, Grant{Inject: true, Secrets: &told{}})
 	want := map[string]int{"anonymous": 30, "of a run": 40} // 10 more because of the Secrets
 	for _, who := range []string{"anonymous", "of a run"} {
 		for range 30 {
