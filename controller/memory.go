@@ -76,8 +76,8 @@ type memory struct {
 	refused time.Time
 	// notWatched holds the lines in the status about what cannot be watched.
 	notWatched string
-	// notServed are the kinds of dependents that the last attempt to prune did not find.
-	notServed []schema.GroupVersionResource
+	// notServed are the kinds of dependents that the last attempt to prune did not find, and since when.
+	notServed map[schema.GroupVersionResource]time.Time
 }
 
 // heldRun is a run that is held back: until a maintenance window opens if until is set, for the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,10 @@ import (
 // pruneFinalizer keeps an object until its dependents in other namespaces are
 // deleted, which garbage collection does not do.
 const pruneFinalizer = "rolewright.dev/prune"
+
+// absentFor is how long a kind must not be found before it counts as gone: an API server that has just
+// started does not know all of them yet. It is longer than the time for which discovery keeps an answer.
+const absentFor = 3 * time.Second
 
 // prunePage is how many objects one request lists.
 const prunePage = 500
@@ -38,21 +43,24 @@ func (r *reconciler) pruneAndRemoveFinalizer(ctx context.Context, s *scope) (pha
 // prune deletes the objects with owner annotations of the object, if it has pruneFinalizer.
 // Objects with owner references are left to garbage collection. If it cannot delete one, the
 // object stays, and the deletion is retried with backoff. A kind that is not served any more has
-// no objects; sure is false until two attempts in a row have found that, because an API server
-// that has just started may answer 404 for a kind that it does not know yet.
+// no objects; sure is false until attempts have found that for absentFor.
 func (r *reconciler) prune(ctx context.Context, s *scope) (sure bool, err error) {
 	if !slices.Contains(s.object.GetFinalizers(), pruneFinalizer) {
 		return true, nil
 	}
 	owner := proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
 	before := s.memory.notServed
-	s.memory.notServed = nil
+	s.memory.notServed = map[schema.GroupVersionResource]time.Time{}
 	sure = true
 	for _, res := range r.prunable(s) {
 		known, err := r.opts.Proxy.Discovery().LookupAnyVersion(ctx, res)
 		if errors.Is(err, discovery.ErrNotFound) {
-			s.memory.notServed = append(s.memory.notServed, res)
-			sure = sure && slices.Contains(before, res)
+			since, again := before[res]
+			if !again {
+				since = r.now()
+			}
+			s.memory.notServed[res] = since
+			sure = sure && r.now().Sub(since) >= absentFor
 			continue
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -73,6 +74,8 @@ func TestPruneOnDelete_LooksTwiceForAKindInAllVersions(t *testing.T) {
 	obj.SetFinalizers([]string{pruneFinalizer})
 	obj.Object["status"] = map[string]any{"ansible": map[string]any{"dependents": []any{"widgets.v1alpha1.g.test"}}}
 	s := &scope{key: client.ObjectKeyFromObject(obj), object: obj, memory: &memory{}}
+	now := time.Now()
+	r.now = func() time.Time { return now }
 	prune := func(want bool) {
 		t.Helper()
 		gateway.Discovery().Invalidate() // as if some seconds had passed
@@ -85,5 +88,8 @@ func TestPruneOnDelete_LooksTwiceForAKindInAllVersions(t *testing.T) {
 	must.Be(t, "objects left", 0, len(left.Items))
 	delete(api, "/apis/g.test/v1")
 	prune(false)
+	now = now.Add(absentFor / 2)
+	prune(false)
+	now = now.Add(absentFor / 2)
 	prune(true)
 }

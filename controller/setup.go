@@ -22,6 +22,7 @@ import (
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -137,7 +138,9 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	}
 	s.dependents = dependent.New(dependent.Options{
 		Client: s.metadata, Content: s.content, Namespaces: opts.Namespaces, Log: log,
-		Lookup: opts.Proxy.Discovery().LookupAnyVersion,
+		Lookup: func(ctx context.Context, resource schema.GroupVersionResource) (discovery.Resource, error) {
+			return opts.Proxy.Discovery().LookupAnyVersion(ctx, resource)
+		},
 	})
 	if err := mgr.Add(s.outlasting(s.dependents.Start)); err != nil {
 		return fmt.Errorf("add the watches of dependents: %w", err)

@@ -192,7 +192,7 @@ func (f *feed) relist() {
 // nowKnown returns the notices for those in f.named whose objects are all known by now.
 func (f *feed) nowKnown() []notice {
 	if !slices.ContainsFunc(f.streams, func(s *stream) bool { return s.named }) ||
-		slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named && s.refused == "" }) {
+		slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named && (s.refused == "" || !s.failing.IsZero()) }) {
 		return nil
 	}
 	var notices []notice

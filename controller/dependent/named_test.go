@@ -222,19 +222,19 @@ func TestNamed_TellsThatListsFail(t *testing.T) {
 	s.failing = s.failing.Add(-settled)
 	s.judge(t.Context(), apierrors.NewInternalError(errors.New("no\nanswer")))
 	s.judge(t.Context(), apierrors.NewInternalError(errors.New("another")))
-	must.Be(t, "why", "the API server cannot list or watch them in namespace b: Internal error occurred: no answer", n.Refused())
-	must.Be(t, "how often it is told", []int{1, 1}, []int{refusals, known})
+	must.Be(t, "why", "the API server cannot list or watch them; the log of the operator says why", n.Refused())
+	must.Be(t, "how often it is told", []int{1, 0}, []int{refusals, known})
 	must.Do(t, s.take(found{all: map[types.NamespacedName]Version{}}, n.feed.wanted))
 	s.opened(configMaps, n.feed.wanted)
 	must.Be(t, "why, once the list works", "", n.Refused())
-	must.Be(t, "how often it is told then", []int{2, 2}, []int{refusals, known})
+	must.Be(t, "how often it is told then", []int{2, 1}, []int{refusals, known})
 	s.failing = time.Now().Add(-settled)
 	s.judge(t.Context(), apierrors.NewInternalError(errors.New("an outage")))
 	must.Be(t, "why, of known objects", "", n.Refused())
 }
 
-// One answer that there is no such resource changes nothing: an API server that has just started may give it.
-func TestNamed_AKindIsGoneAtTheSecondAnswer(t *testing.T) {
+// Answers that there is no such resource change nothing for some seconds: an API server that has just started may give them.
+func TestNamed_AKindIsGoneAfterAWhile(t *testing.T) {
 	served := true
 	r := New(Options{Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (discovery.Resource, error) {
 		if !served {
@@ -249,12 +249,15 @@ func TestNamed_AKindIsGoneAtTheSecondAnswer(t *testing.T) {
 	notFound := apierrors.NewNotFound(configMaps.GroupResource(), "")
 	for i, step := range []struct {
 		err    error
+		after  time.Duration
 		served bool
 		exists bool
 	}{
-		{notFound, false, true}, {nil, false, true}, {notFound, false, true}, {notFound, true, true}, {notFound, false, false},
+		{notFound, 0, false, true}, {nil, absentFor, false, true}, {notFound, 0, false, true}, {notFound, absentFor / 2, false, true},
+		{notFound, absentFor, true, true}, {notFound, 0, false, false},
 	} {
 		served = step.served
+		s.missing = s.missing.Add(-step.after)
 		s.judge(t.Context(), step.err)
 		if _, exists, known := n.Version(id); exists != step.exists || !known {
 			t.Errorf("after answer %d: exists %v, known %v", i, exists, known)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/rolewright/rolewright/internal/discovery"
-	"github.com/rolewright/rolewright/internal/text"
 )
 
 // stream lists and watches one resource in one namespace, or in all.
@@ -38,8 +37,8 @@ type stream struct {
 	// denied is true if the API server has refused the list or watch, or does not
 	// know the resource.
 	denied bool
-	// missing is true if the last answer was that there is no such resource. Only run uses it.
-	missing bool
+	// missing is since when all answers were that there is no such resource; zero if the last one was not. Only run uses it.
+	missing time.Time
 	// failing is since when neither a refusal nor a watch came; zero if the last watch began.
 	failing time.Time
 	// logged is true if the refusal or the failure was logged.
@@ -63,8 +62,6 @@ const (
 	// settled is how long a watch must have lasted for the pause to begin at minDelay again, and how long an
 	// API server may fail before that is said.
 	settled = time.Minute
-	// maxWhy limits the text of an error in a status.
-	maxWhy = 300
 )
 
 // errWanted says that a new list is wanted at once, errOld that a list was older than what was seen.
@@ -277,12 +274,16 @@ func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan stru
 
 // judge reports whether a watch that ended with err can be resumed from its last position.
 func (s *stream) judge(ctx context.Context, err error) bool {
-	again := s.missing
-	s.missing = apierrors.IsNotFound(err)
+	missing := apierrors.IsNotFound(err)
+	if !missing {
+		s.missing = time.Time{}
+	} else if s.missing.IsZero() {
+		s.missing = time.Now()
+	}
 	switch {
-	case s.missing && !again: // an API server that has just started may answer so
+	case missing && time.Since(s.missing) < absentFor:
 		return false
-	case s.missing && !s.gone(ctx):
+	case missing && !s.gone(ctx):
 		s.fail(err)
 		return false
 	case err == nil:
@@ -314,9 +315,9 @@ func (s *stream) gone(ctx context.Context) bool {
 	return errors.Is(err, discovery.ErrNotFound)
 }
 
-// fail notes an error that may pass. If the API server fails for longer, that is logged, and objects that
-// were never listed count like those that may not be listed: else what refers to them would wait without a
-// word. Objects that are known stay so, and an outage does not change the status of what refers to them.
+// fail notes an error that may pass. If the API server fails for longer, that is logged, and if the objects
+// were never listed, what refers to them gets the reason why it waits. Objects that are known stay so, and an
+// outage does not change the status of what refers to them.
 func (s *stream) fail(err error) {
 	f := s.feed
 	var notices []notice
@@ -331,9 +332,9 @@ func (s *stream) fail(err error) {
 	if time.Since(s.failing) < settled {
 		return
 	}
-	if !s.named && s.refused == "" { // the text stays: each change is written to the objects
-		s.refused = "the API server cannot list or watch them" + s.where() + ": " + text.Clip(text.OneLine(err.Error()), maxWhy)
-		notices = append(f.refusals(), f.nowKnown()...)
+	if !s.named && s.refused == "" { // the same text for all namespaces and errors: each change is written to the objects
+		s.refused = "the API server cannot list or watch them; the log of the operator says why"
+		notices = f.refusals()
 	}
 	if !s.logged {
 		s.logged = true
@@ -348,7 +349,7 @@ func (s *stream) deny(err error) {
 	defer func() { deliver(notices) }() // once the lock is released
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
-	s.working, s.denied = false, true
+	s.working, s.denied, s.failing = false, true, time.Time{}
 	gone := apierrors.IsNotFound(err)
 	f.abandon(s, gone)
 	if gone {
