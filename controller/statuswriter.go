@@ -173,7 +173,7 @@ const legacyPeriod = 10 * time.Minute
 func (r *reconciler) noticeLegacy(obj *unstructured.Unstructured, before map[string]any, err error) {
 	const refused = "The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; " +
 		"only Running, Successful and Failure are written"
-	if !status.IsOwn(before) {
+	if r.legacyUntil.Load() == 0 && !status.IsOwn(before) {
 		r.log.V(1).Info(refused+" for this object", "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err.Error())
 		return
 	}

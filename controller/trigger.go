@@ -48,13 +48,15 @@ func among(changes []fingerprint.Change, groups ...fingerprint.Group) bool {
 }
 
 // itself reports whether someone has changed the object, or may have, though its generation is the same. If it has one, that
-// can only be an annotation. With another change it is not known: a new default in the CRD, or the key watchAnnotationsChanges,
+// can only be an annotation. With a change of the content it is not known: a new default in the CRD, or the key watchAnnotationsChanges,
 // changes all objects, which must wait with the rollout of the content that came with it.
 func (r *reconciler) itself(changes []fingerprint.Change, generation int64) bool {
 	if generation == 0 {
 		return changes == nil || among(changes, fingerprint.OfObject)
 	}
-	return r.watch.WatchAnnotationsChanges && only(changes, fingerprint.OfObject)
+	others := []fingerprint.Group{fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers} // they wait for no rollout either
+	return r.watch.WatchAnnotationsChanges && among(changes, fingerprint.OfObject) &&
+		!slices.ContainsFunc(changes, func(c fingerprint.Change) bool { return !slices.Contains(others, c.Group) })
 }
 
 // trigger returns a text about what started the run of s, if the cause has an object or inputs

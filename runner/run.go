@@ -178,11 +178,9 @@ func (r *Runner) provide(req Request) (executable string, err error) {
 		err = r.opts.Collections.Ensure()
 	}
 	if err != nil {
-		err = fmt.Errorf("run %s not started: %w", req.ID, err)
-	} else {
-		err = createPrivateDir(req, r.opts.Environ)
+		return "", fmt.Errorf("run %s not started: %w", req.ID, err)
 	}
-	if IsNoSpace(err) {
+	if err := createPrivateDir(req, r.opts.Environ); IsNoSpace(err) {
 		return "", fmt.Errorf("%w: %w", ErrNoSpace, err)
 	} else if err != nil {
 		return "", err

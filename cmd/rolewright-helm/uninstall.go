@@ -209,7 +209,10 @@ func (h *handler) complete() error {
 	var why error
 	for _, info := range h.claimed.Difference(h.deleted) {
 		if err := info.Get(); !apierrors.IsNotFound(err) { // a pre-delete hook may have deleted it
-			left, why = append(left, describe(info)), errors.Join(why, err)
+			left = append(left, describe(info))
+			if why == nil && err != nil {
+				why = cause(err)
+			}
 		}
 	}
 	if len(left) == 0 {
@@ -219,7 +222,7 @@ func (h *handler) complete() error {
 	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}
-	return h.fail(releaseFailed, "UninstallError", cause(err))
+	return h.fail(releaseFailed, "UninstallError", err)
 }
 
 // leaving returns the objects of a release that have been deleted but still exist.

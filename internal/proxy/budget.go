@@ -28,7 +28,7 @@ const heldFreely = 32 << 10
 // maxDocuments is how many discovery documents, of up to 8 MiB, one run gets at the same time: each query makes another
 // one, and a client that does not read keeps its own in memory. There is no limit for all runs, because requests for a
 // group whose server hangs would use it up.
-const maxDocuments = 32
+const maxDocuments = 8
 
 // errNoRoom says that there is no room for a body.
 var errNoRoom = errors.New("the bodies of other requests and responses in progress use all the memory allowed for them")

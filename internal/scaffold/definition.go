@@ -188,9 +188,12 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 		case key == "items" && before != nil:
 			m.merge(before, value, path+"[]")
 		case key == "additionalProperties" && before != nil && before.Kind == yaml.MappingNode:
-			kept := m.kept
+			kept := len(m.kept)
 			m.merge(before, value, path+"[]") // only to find what breaks
-			m.kept = kept
+			for _, field := range m.kept[kept:] {
+				m.breaks = append(m.breaks, field+": it is no longer declared")
+			}
+			m.kept = m.kept[:kept]
 			set(old, key, value)
 		case key == validations: // merged above
 		case before != nil && slices.Contains(limits(), key): // set by people

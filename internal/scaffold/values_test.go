@@ -94,6 +94,8 @@ func TestOfValues_Breaks(t *testing.T) {
 			"its additionalProperties are replaced by properties"},
 		{`{"type": "object", "additionalProperties": {"type": "string"}}`, `{"type": "object", "additionalProperties": {"type": "integer"}}`,
 			"its type changes from string to integer"},
+		{`{"type": "object", "additionalProperties": {"type": "object", "properties": {"b": {}, "c": {}}}}`,
+			`{"type": "object", "additionalProperties": {"type": "object", "properties": {"c": {}}}}`, "it is no longer declared"},
 	} {
 		text := ""
 		var breaks []string
