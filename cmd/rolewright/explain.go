@@ -139,10 +139,23 @@ func (o *explainOptions) find(ctx context.Context, object string) (*unstructured
 	if err != nil {
 		return failed(usage(fmt.Errorf("%s: %w", o.watchesFile, err)))
 	}
+	if err := watchedNamespace(obj.GetNamespace()); err != nil {
+		return failed(usage(err))
+	}
 	if w.GVK != obj.GroupVersionKind() {
 		obj, err = objects.read(ctx, w.GVK, name)
 	}
 	return obj, w, objects, err
+}
+
+// watchedNamespace returns an error if an operator with this environment does not watch the namespace; "" is that of
+// objects without one, which it always watches.
+func watchedNamespace(namespace string) error {
+	watched := splitNamespaces(os.Getenv(envWatchNamespace))
+	if namespace == "" || len(watched) == 0 || slices.Contains(watched, namespace) {
+		return nil
+	}
+	return fmt.Errorf("no watch runs objects in namespace %s: %s is %s", namespace, envWatchNamespace, strings.Join(watched, ", "))
 }
 
 // kindOf returns the watches of a kind, given in any case as KIND or KIND.GROUP.

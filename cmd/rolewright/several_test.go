@@ -1,6 +1,11 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,6 +44,45 @@ func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 
 	all := must.Get(kindOf(must.Get(o.loadWatches(logr.Discard()))(t), "tea"))(t)
 	must.Be(t, "watches of the kind", 3, len(all))
+}
+
+// explain and inventory say that no watch runs an object: also if there is one watch of its kind, and if its namespace is not
+// watched. An object that is being deleted may still get the finalizer run of a watch that no longer matches.
+func TestExplain_ObjectOfNoWatch(t *testing.T) {
+	dir, object := t.TempDir(), ""
+	answers := map[string]string{
+		"/api":                                 `{"kind": "APIVersions", "versions": []}`,
+		"/apis":                                `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "g.test", "versions": [{"groupVersion": "g.test/v1", "version": "v1"}]}]}`,
+		"/apis/g.test/v1":                      `{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "g.test/v1", "resources": [{"name": "teas", "kind": "Tea", "namespaced": true, "verbs": ["get"]}]}`,
+		"/apis/g.test/v1/namespaces/c/teas/it": "",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if answer, ok := answers[r.URL.Path]; ok {
+			_, _ = io.WriteString(w, cmp.Or(answer, object))
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(server.Close)
+	config, file := filepath.Join(dir, "config"), filepath.Join(dir, "watches.yaml")
+	must.Do(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \""+server.URL+"\"}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
+	must.Do(t, os.WriteFile(file, []byte("- {group: g.test, version: v1, kind: Tea, role: "+dir+", selector: {matchLabels: {tier: gold}}, finalizer: {name: g.test/end, role: "+dir+"}}\n"), 0o600))
+	t.Setenv("KUBECONFIG", config)
+	o := &explainOptions{namespace: "c"}
+	o.watchesFile = file
+	for _, tt := range []struct{ name, namespaces, metadata, want string }{
+		{"its labels do not match", "", "", file + ": no watch runs Tea.g.test it: its labels match none of the selectors: tier=gold"},
+		{"they match", "", `, "labels": {"tier": "gold"}`, "<nil>"},
+		{"its finalizer is left", "", `, "deletionTimestamp": "2026-05-06T18:00:00Z", "finalizers": ["g.test/end"]`, "<nil>"},
+		{"in a watched namespace", "b,c", `, "labels": {"tier": "gold"}`, "<nil>"},
+		{"in another namespace", "a,b", `, "labels": {"tier": "gold"}`, "no watch runs objects in namespace c: WATCH_NAMESPACE is a, b"},
+	} {
+		t.Setenv(envWatchNamespace, tt.namespaces)
+		object = `{"apiVersion": "g.test/v1", "kind": "Tea", "metadata": {"name": "it", "namespace": "c"` + tt.metadata + `}}`
+		_, _, _, err := o.find(t.Context(), "tea/it")
+		must.Be(t, tt.name, tt.want, fmt.Sprint(err))
+	}
 }
 
 // explain and inventory read WATCH_NAMESPACE as run does.

@@ -67,12 +67,10 @@ func Responsible(claims []Claim, obj metav1.Object) int {
 	return at
 }
 
-// For returns the watch that runs an object, among at least one watch of one kind. A single
-// watch is returned whatever its selector says. The error says that none matches.
+// For returns the watch that runs an object, among at least one watch of one kind. If no selector
+// matches an object that is being deleted, it is the watch whose finalizer the object has, because
+// that watch may still run it. The error says that none matches.
 func For(all []Watch, obj metav1.Object) (Watch, error) {
-	if len(all) == 1 {
-		return all[0], nil
-	}
 	claims := make([]Claim, len(all))
 	for i, w := range all {
 		var err error
@@ -81,6 +79,9 @@ func For(all []Watch, obj metav1.Object) (Watch, error) {
 		}
 	}
 	at := Responsible(claims, obj)
+	if at < 0 && obj.GetDeletionTimestamp() != nil {
+		at = slices.IndexFunc(claims, func(c Claim) bool { return c.finalizes(obj) })
+	}
 	if at < 0 {
 		var selectors []string
 		for _, c := range claims {
