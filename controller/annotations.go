@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -169,6 +170,7 @@ func (a *annotations) readRequests(s *settings) {
 		return err
 	})
 	a.read("cancel", func(value string) error {
+		value = strings.TrimPrefix(value, "run/") // as "rolewright get runs -o name" prints it
 		if uuid.Validate(value) != nil {
 			return fmt.Errorf("%q is not a run ID; write that of status.ansible.activeRun", clip(value))
 		}

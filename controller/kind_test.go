@@ -654,6 +654,8 @@ func TestAnnotated(t *testing.T) {
 			func(s *settings) { s.paused = time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC) }, ""},
 		{"cancel", all{ownPrefix + "cancel": "0b1c2d3e-4f50-4162-8374-8596a7b8c9da"}, base, false,
 			func(s *settings) { s.cancelled = "0b1c2d3e-4f50-4162-8374-8596a7b8c9da" }, ""},
+		{"cancel, as get runs -o name prints it", all{ownPrefix + "cancel": "run/0b1c2d3e-4f50-4162-8374-8596a7b8c9da"}, base, false,
+			func(s *settings) { s.cancelled = "0b1c2d3e-4f50-4162-8374-8596a7b8c9da" }, ""},
 		{"mode", all{ownPrefix + "mode": "check"}, base, false, func(s *settings) { s.mode = watches.ModeCheck }, ""},
 		{"mode, trusted", all{ownPrefix + "mode": "apply"}, onlyCheck, true, func(s *settings) { s.mode = watches.ModeApply }, ""},
 		{"more mode", all{ownPrefix + "mode": "checkThenApply"}, onlyCheck, false, func(*settings) {}, "mode check of the watch is used instead"},
