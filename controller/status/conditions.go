@@ -231,6 +231,27 @@ func ended(st map[string]any) (result Result, generation int64) {
 	return result, generation
 }
 
+// ranSince reports whether ansible-operator has run the object after last, or was stopped in such a run: it writes its
+// conditions, and keeps the rest of the status.
+func ranSince(st map[string]any, last Run) bool {
+	const clocks = time.Minute // two machines may differ by this
+	c := readConditions(st, 0, time.Time{})
+	for _, kind := range []string{Running, Failure} {
+		_, cond := c.find(kind)
+		completion := text(mapAt(cond, "ansibleResult")["completion"])
+		t, ok := readTime(completion)
+		if !ok {
+			t, ok = readTime(completion + "Z") // old versions write no zone
+		}
+		if ok && t.After(last.Finished.Add(clocks)) {
+			return true
+		}
+	}
+	_, running := c.find(Running)
+	// Our own runs leave Running like this if the object is not yet as wanted; a later check keeps that.
+	return running["status"] == "True" && running["reason"] == reasonRunning && !last.NotYet() && last.Mode != ModeCheck
+}
+
 // IsStalled reports whether the status of an object says that a failed run is not repeated.
 func IsStalled(object map[string]any) bool {
 	_, c := readConditions(mapAt(object, "status"), 0, time.Time{}).find(Stalled)

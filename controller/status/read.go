@@ -29,7 +29,7 @@ const (
 // and a limited size, but is true only as far as other evidence agrees.
 type Record struct {
 	// Last is the last run that ended, with the request that was last handled; nil
-	// if there is none.
+	// if there is none, or if ansible-operator has run the object since.
 	Last *Run `json:",omitzero"`
 	// Active is the run that is recorded as begun but not as ended; nil if there
 	// is none.
@@ -74,15 +74,18 @@ func Read(st map[string]any) Record {
 			r.Rejected = append(r.Rejected, partLast)
 		}
 	}
-	if r.Last == nil {
-		r.Ended, r.EndedGeneration = ended(st)
-	}
 	if v, there := ansible[partActive]; there {
 		if active, ok := readActive(v); ok {
 			r.Active = &active
 		} else {
 			r.Rejected = append(r.Rejected, partActive)
 		}
+	}
+	if r.Last != nil && r.Active == nil && ranSince(st, *r.Last) {
+		r.Last = nil
+	}
+	if r.Last == nil {
+		r.Ended, r.EndedGeneration = ended(st)
 	}
 	if v, there := ansible[partHandled]; there {
 		token, ok := v.(string)

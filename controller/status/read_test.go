@@ -230,6 +230,58 @@ func TestRead_HowARunHasEndedWithoutARecord(t *testing.T) {
 	}
 }
 
+// After a way back to ansible-operator, the record is that of an earlier run. No ordinary end of our own runs looks like that.
+func TestRead_ARecordBeforeARunOfAnsibleOperator(t *testing.T) {
+	began := func(st map[string]any, mode string) map[string]any {
+		return Begin(st, Active{ID: someID, Cause: "created", Mode: mode, Generation: 7, Started: at(1)}, false, at(1))
+	}
+	ours := func(edit func(r *Run)) map[string]any {
+		r := success(7)
+		edit(&r)
+		return Conclude(began(nil, r.Mode), r, time.Minute, at(2))
+	}
+	theirs := func(kind, status, reason, completion string) map[string]any {
+		st := ours(func(*Run) {})
+		c := readConditions(st, 0, at(2))
+		c.set(kind, status, reason, "", map[string]any{"completion": completion}, true)
+		if kind == Failure {
+			c.set(Running, "False", reasonRunning, "", nil, true)
+		}
+		c.write(st)
+		return st
+	}
+	waits := ours(func(r *Run) { r.Reason = saysNotYet })
+	check := success(7)
+	check.Mode = ModeCheck
+	for name, tc := range map[string]struct {
+		st   map[string]any
+		want Result // empty if the record holds
+	}{
+		"success":                        {theirs(Running, "True", reasonSuccessful, "2026-01-02T04:00:00.5+00:00"), Succeeded},
+		"failure":                        {theirs(Failure, "True", reasonFailed, "2026-01-02T04:00:00.5+00:00"), Failed},
+		"without a zone":                 {theirs(Failure, "True", reasonFailed, "2026-01-02T04:00:00.5"), Failed},
+		"our own, seen by another clock": {theirs(Running, "True", reasonSuccessful, "2026-01-02T03:04:30+00:00"), ""},
+		"no time":                        {theirs(Running, "True", reasonSuccessful, "x"), ""},
+		"a Job's clock is ahead":         {ours(func(r *Run) { r.Completed = at(2).Add(time.Hour) }), ""},
+		"our failure":                    {ours(func(r *Run) { *r = failure(7, 1) }), ""},
+		"cut short":                      {ours(func(r *Run) { r.Result = Interrupted }), ""},
+		"not yet":                        {waits, ""},
+		"checked after that":             {Conclude(began(waits, ModeCheck), check, 0, at(3)), ""},
+		"in a run":                       {began(ours(func(*Run) {}), ""), ""},
+	} {
+		if got := Read(tc.st); got.Last == nil != (tc.want != "") || got.Ended != tc.want {
+			t.Errorf("%s: record %+v, ended %q; want %q", name, got.Last, got.Ended, tc.want)
+		}
+	}
+	stopped := ours(func(*Run) {})
+	c := readConditions(stopped, 0, at(2))
+	c.set(Running, "True", reasonRunning, "", nil, true)
+	c.write(stopped)
+	if got := Read(stopped); got.Last != nil {
+		t.Errorf("stopped in a run of ansible-operator: record %+v", got.Last)
+	}
+}
+
 func TestRead_KeepsBounds(t *testing.T) {
 	st := record(t, partLast, "requeueAfter", `"1000000h"`)
 	last := mapAt(mapAt(st, "ansible"), partLast)

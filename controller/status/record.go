@@ -322,11 +322,17 @@ func (t Task) encode() map[string]any {
 }
 
 // ansibleResult returns ansible-operator's block of counts. completion is the
-// creation time of the stats event, in ansible-operator's layout.
+// creation time of the stats event, in ansible-operator's layout. It is not after the
+// end of the run, by which [Read] tells runs of ansible-operator: the clock of a Job
+// may be ahead.
 func (r Run) ansibleResult() map[string]any {
+	completed := r.Completed
+	if completed.After(r.Finished) {
+		completed = r.Finished
+	}
 	return map[string]any{
 		"ok": r.Localhost.OK, "changed": r.Localhost.Changed, "skipped": r.Localhost.Skipped,
 		"failures":   r.Localhost.Failed,
-		"completion": r.Completed.UTC().Format("2006-01-02T15:04:05.99999999") + "+00:00",
+		"completion": completed.UTC().Format("2006-01-02T15:04:05.99999999") + "+00:00",
 	}
 }

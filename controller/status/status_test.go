@@ -21,7 +21,7 @@ func at(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, ti
 
 func success(gen int64) Run {
 	return Run{ID: someID, Cause: "changed", Generation: gen, Fingerprint: someFingerprint, Started: at(1), Finished: at(2),
-		Result: Succeeded, Reason: "Succeeded", Completed: time.Date(2026, 1, 2, 3, 4, 2, 123400000, time.UTC),
+		Result: Succeeded, Reason: "Succeeded", Completed: time.Date(2026, 1, 2, 3, 4, 1, 123400000, time.UTC),
 		Localhost: Counts{OK: 3, Changed: 1}, Counts: Counts{OK: 3, Changed: 1}}
 }
 
@@ -205,7 +205,7 @@ func TestConclude_SuccessIsTheIncumbents(t *testing.T) {
 		map[string]any{"type": "Running", "status": "True", "reason": "Successful", "message": "Awaiting next reconciliation",
 			"lastTransitionTime": "2026-01-02T03:04:00Z",
 			"ansibleResult": map[string]any{"ok": int64(3), "changed": int64(1), "skipped": int64(0), "failures": int64(0),
-				"completion": "2026-01-02T03:04:02.1234+00:00"}},
+				"completion": "2026-01-02T03:04:01.1234+00:00"}},
 		map[string]any{"type": "Successful", "status": "True", "reason": "Successful", "message": "Last reconciliation succeeded",
 			"lastTransitionTime": "2026-01-02T03:04:02Z"},
 		map[string]any{"type": "Failure", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-02T03:04:02Z"},
