@@ -54,11 +54,15 @@ func (p *Proxy) session(r *http.Request) (*session, *refusal) {
 				"the API proxy does not impersonate: a run acts as its operator, or not at all")
 		}
 	}
-	if token, ok := bearer(r.Header); ok {
+	token, ok := bearer(r.Header)
+	if ok {
 		if s := p.sessions.find(token); s != nil {
 			return s, nil
 		}
-	} else if p.opts.Anonymous != nil {
+	}
+	// Sidecars that ask the API server at another address send the token of their service account, a JWT.
+	// It gives them no more than no token would. It cannot be the token of a run that has ended: those have no dots.
+	if p.opts.Anonymous != nil && !isRemote(r) && (!ok || strings.Count(token, ".") == 2) {
 		return p.anonymous(r), nil
 	}
 	return nil, refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized,

@@ -542,6 +542,26 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 	}
 }
 
+// A client library that runs in a Pod sends the token of the service account, wherever it is pointed at.
+func TestAnonymous_ATokenOfAServiceAccountCountsAsNone(t *testing.T) {
+	api := script(t, nil, plainly)
+	cfg := api.config()
+	cfg.BearerToken = "operator"
+	p := startProxy(t, cfg, func(o *Options) { o.Anonymous = func(Owner) Grant { return Grant{} } })
+	for token, want := range map[string]int{"a.b.c": http.StatusOK, "garbage": http.StatusUnauthorized, revoked(p): http.StatusUnauthorized} {
+		for way, dial := range dialers(t, p) {
+			code, err := exchangeRaw(t, dial, "GET /api/v1/namespaces/n/configmaps/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+			if err != nil || code != want {
+				t.Errorf("%s, %s: answered %d (%v), want %d", token, way, code, err, want)
+			}
+		}
+	}
+	for _, a := range api.seen() {
+		must.Be(t, "the authorization that arrives", "Bearer operator", a.Header.Get("Authorization"))
+	}
+	must.Be(t, "arrivals", 2, len(api.seen()))
+}
+
 func TestAnonymous_OffMeansRefused(t *testing.T) {
 	api := script(t, nil, plainly)
 	numbers := prometheus.NewRegistry()

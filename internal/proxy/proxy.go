@@ -66,7 +66,7 @@ type Options struct {
 	// leads. It is called for each write, right before the write is sent. nil allows
 	// all writes.
 	MayWrite func() error
-	// Anonymous lets clients without a token in, with all of the operator's
+	// Anonymous lets in clients without a token, or with that of a service account, with all of the operator's
 	// permissions. It returns the grant for the owner that such a client names.
 	// If it is nil, such clients are refused.
 	Anonymous func(Owner) Grant

@@ -20,9 +20,9 @@ import (
 // rights.
 func TestServeRemote_WantsTheTokenOfARun(t *testing.T) {
 	t.Parallel()
-	p := startProxy(t, testenv.Config(t))
+	p := startProxy(t, testenv.Config(t), func(o *Options) { o.Anonymous = func(Owner) Grant { return Grant{} } })
 	handler := p.remote("/none/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
-	for _, authorization := range []string{"", "Bearer a token", "Basic b3duZXI6"} {
+	for _, authorization := range []string{"", "Bearer a token", "Bearer a.b.c", "Basic b3duZXI6"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil)
 		r.Host = "127.0.0.1"
 		if authorization != "" {
