@@ -79,6 +79,6 @@ func ofTheOperator(name string) bool {
 	case "WATCH_NAMESPACE", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", "GORACE":
 		return true
 	}
-	prefixes := []string{"ROLEWRIGHT_", "MAX_CONCURRENT_RECONCILES_", "WORKER_", "ANSIBLE_VERBOSITY", "ANSIBLE_DEBUG"}
+	prefixes := []string{"ROLEWRIGHT_", "MAX_CONCURRENT_RECONCILES_", "ANSIBLE_VERBOSITY", "ANSIBLE_DEBUG"}
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -8,7 +8,7 @@ import (
 func TestEnvironment_IsWhatDoesNotChangeByItself(t *testing.T) {
 	counting := []string{
 		"ANSIBLE_STDOUT_CALLBACK=yaml", "RELATED_IMAGE_TEA=tea:2", "DEFAULT_EDA_VERSION=3", "TACKLE_HUB_IMAGE=hub:2", "ALLOW_ALL=true",
-		"DB_PORT=5432", "LANG=C.UTF-8", "POD_NAMESPACE=tea",
+		"DB_PORT=5432", "LANG=C.UTF-8", "POD_NAMESPACE=tea", "WORKER_IMAGE=tea:2",
 	}
 	others := []string{
 		"HOSTNAME=tea-7d9-x", "KUBERNETES_SERVICE_HOST=10.0.0.1", "TEA_SERVICE_PORT_HTTP=80", "TEA_PORT=tcp://10.0.0.7:80",
