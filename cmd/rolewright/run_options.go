@@ -37,7 +37,6 @@ type runOptions struct {
 	executor            string
 	warmIdle            time.Duration
 	trustLine           bool
-	refuseVulnerable    bool // ignored
 	runnerRoot          string
 	artifactsMaxAge     time.Duration
 	artifactsMaxBytes   byteSize
@@ -154,7 +153,6 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched, and which role, playbook, command or chart runs for each.")
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start if there are warnings about the watches file, such as an unknown key.")
 	bindAnsibleRunner(fs, &o.ansibleRunner)
-	fs.BoolVar(&o.refuseVulnerable, "refuse-vulnerable-ansible", false, "Ignored.")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Directories with roles, separated by colons. Sets ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Directories with collections, separated by colons. Sets ANSIBLE_COLLECTIONS_PATH.")
 }
@@ -240,7 +238,6 @@ func deprecations() []deprecation {
 		{"metrics-addr", "use --metrics-bind-address instead"},
 		{"enable-leader-election", "use --leader-elect instead"},
 		{"leader-elect-resource-lock", "it is ignored, the lock is always a Lease"},
-		{"refuse-vulnerable-ansible", "it is ignored, scan the image's SBOM instead"},
 	}
 }
 

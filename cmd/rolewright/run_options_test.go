@@ -75,7 +75,6 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"ui-actions":                {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},
-		"refuse-vulnerable-ansible": {Default: "false", Hidden: true},
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
 		"executor":                  {Default: "auto"},
