@@ -21,7 +21,9 @@ type Hooks struct {
 	Before func(ctx context.Context, object *unstructured.Unstructured) error
 	// Vars returns extra vars in addition to those of the object and the watch, which they
 	// override. It is called after Before, and its errors have the same effect. The values have to be
-	// representable in JSON. Names with secret values belong in secretVars of the watch.
+	// representable in JSON, and are data, since they may come from the object: Ansible evaluates no
+	// expression in them and decrypts no vault text. The names are yours: take none from the object.
+	// Names with secret values belong in secretVars of the watch.
 	Vars func(ctx context.Context, object *unstructured.Unstructured) (map[string]any, error)
 	// After is called after the end of a run that Before did not prevent. Its context has a timeout of
 	// its own, as long as the run's. It is not called for a run that was interrupted, which is repeated. An

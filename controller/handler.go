@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -136,19 +135,6 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 		return utiljson.Unmarshal(text, &vars)
 	})
 	return vars, err
-}
-
-// withVars returns the variables of the watch merged with those of its hook, which win.
-func withVars(of, more map[string]any) map[string]any {
-	if len(more) == 0 {
-		return of
-	}
-	all := maps.Clone(of)
-	if all == nil {
-		all = map[string]any{}
-	}
-	maps.Copy(all, more)
-	return all
 }
 
 // callAfterHook calls the watch's hook After for the run of s, which has ended as run. An error of

@@ -216,7 +216,7 @@ func (r *reconciler) buildRequest(s *scope, sources []extravars.Source, more map
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,
 		MarkUnsafe: r.watch.MarkUnsafe, AllowReserved: r.watch.AllowReservedVariables,
-		From: sources, Vars: withVars(r.watch.Vars, more), FinalizerVars: finalizerVars,
+		From: sources, Vars: r.watch.Vars, HookVars: more, FinalizerVars: finalizerVars,
 	})
 	if err != nil {
 		return runner.Request{}, fmt.Errorf("extra vars: %w", err)

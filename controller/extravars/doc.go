@@ -12,7 +12,8 @@
 // They pass unchanged, including templates, vault texts and reserved names. Anyone
 // who may write the object controls everything that comes from it: so its strings
 // are marked unsafe, names that Ansible reserves never become variables, and maps
-// that look like Ansible's own markers arrive as plain maps. A [Notice] tells about
-// everything that was left out or changed; it stays readable in the variable that
-// holds the whole spec.
+// that look like Ansible's own markers arrive as plain maps. Of variables that a hook
+// in Go returns, the names are the author's; the values may come from the object, and
+// are treated like it. A [Notice] tells about everything that was left out or changed;
+// it stays readable in the variable that holds the whole spec.
 package extravars

@@ -40,8 +40,7 @@ var ErrTooDeep = errors.New("nested deeper than " + strconv.Itoa(maxDepth) + " l
 // only YAML can mark keys.
 func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 	e := encoder{mark: opts.MarkUnsafe}
-	names := sortedKeys(vars)
-	marker := ""
+	names, marker := sortedKeys(vars), ""
 	for _, name := range names {
 		if !isAuthors(name, opts) && marker == "" {
 			marker = e.findMarker(name, vars[name])
@@ -68,8 +67,9 @@ func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 // isAuthors reports whether the value of a variable comes from the watch.
 func isAuthors(name string, opts Options) bool {
 	_, vars := opts.Vars[name]
+	_, hook := opts.HookVars[name]
 	_, finalizer := opts.FinalizerVars[name]
-	return vars || finalizer
+	return vars && !hook || finalizer
 }
 
 // encoder writes values as JSON, or as YAML in flow style. The texts differ only in

@@ -62,6 +62,27 @@ func TestBuild_MarkersOfTheObjectForceYAML(t *testing.T) {
 	must.Be(t, "notices", want, notices)
 }
 
+// What a hook returns may come from the object: it is neither a template nor decrypted, even where the object's own
+// strings are not marked. Variables of the finalizer replace it and are the author's.
+func TestBuild_VariablesOfHooksAreData(t *testing.T) {
+	marker := func(text string) map[string]any { return map[string]any{"__ansible_vault": text} }
+	opts := Options{Kind: "K", HookVars: map[string]any{"a": "{{ 1 }}"}, Vars: map[string]any{"a": "{{ 2 }}", "b": marker("$AUTHORS")}}
+	got, _, err := Build(object(t, `{"spec": {"a": 1}}`), opts)
+	must.Do(t, err)
+	if want := `"a": {"__ansible_unsafe": "{{ 1 }}"},`; !strings.Contains(string(got), want) {
+		t.Errorf("content lacks %s:\n%s", want, got)
+	}
+	opts.HookVars["b"], opts.HookVars["c"] = marker("$OBJECTS"), marker("$OBJECTS")
+	opts.FinalizerVars = map[string]any{"c": marker("$AUTHORS")}
+	got, _, err = Build(object(t, `{"spec": {}}`), opts)
+	must.Do(t, err)
+	for _, want := range []string{`? "a" : !unsafe "{{ 1 }}"`, `? "b" : {? "__ansible_vault" : !unsafe "$OBJECTS"}`, `? "c" : !vault "$AUTHORS"`} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("content lacks %s:\n%s", want, got)
+		}
+	}
+}
+
 func TestBuild_MarkerKeysAreFoundWhereverTheyAre(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object string

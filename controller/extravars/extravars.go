@@ -30,6 +30,9 @@ type Options struct {
 	// Vars are the variables of the watch. FinalizerVars are those of its
 	// finalizer; nil unless this is a finalizer run.
 	Vars, FinalizerVars map[string]any
+	// HookVars are the variables that Go code returns for the object, as decoded JSON. Their
+	// values are data, which may come from the object: strings are always marked [Unsafe].
+	HookVars map[string]any
 }
 
 // Unsafe is a string that is marked for Ansible as data: never a template.
@@ -46,8 +49,8 @@ func ObjectVariable(group, kind string) string {
 // Vars returns the variables of an object before they are encoded; marked
 // strings are of type [Unsafe]. Later ones replace earlier ones in this order:
 // opts.From, the keys of the spec, ansible_operator_meta, the object and its raw
-// spec, opts.Vars, opts.FinalizerVars. Vars does not change the object. The result
-// may share parts with opts and must not be modified.
+// spec, opts.Vars, opts.HookVars, opts.FinalizerVars. Vars does not change the
+// object. The result may share parts with opts and must not be modified.
 func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	notices := &noticeList{}
 	vars := map[string]any{}
@@ -64,6 +67,7 @@ func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	}
 	lay(vars, own, sources, "Rolewright itself", notices)
 	lay(vars, opts.Vars, sources, "the watch", notices)
+	lay(vars, hookVars(opts, notices), sources, "the hook Vars", notices)
 	lay(vars, opts.FinalizerVars, sources, "the finalizer", notices)
 	return vars, notices.list()
 }
@@ -101,6 +105,12 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		}
 	}
 	return vars
+}
+
+// hookVars returns the variables that opts.HookVars become.
+func hookVars(opts Options, notices *noticeList) map[string]any {
+	c := &converter{mark: true, notices: notices, path: []string{"Hooks.Vars"}}
+	return c.convertMap(opts.HookVars, false)
 }
 
 // ownVars returns the variables that Rolewright sets itself.

@@ -68,9 +68,9 @@ func TestGoManager(t *testing.T) {
 	}
 	o := s.startGoManager()
 
-	greetings.create("hello", map[string]any{"text": "good day"})
+	greetings.create("hello", map[string]any{"text": "good {{ 6 * 7 }} days"})
 	greetings.awaitReady("hello")
-	if data := must.Get(maps.Get(t.Context(), "hello", metav1.GetOptions{}))(t).Data; data["shouted"] != "GOOD DAY" || data["text"] != "good day" {
+	if data := must.Get(maps.Get(t.Context(), "hello", metav1.GetOptions{}))(t).Data; data["shouted"] != "GOOD {{ 6 * 7 }} DAYS" || data["text"] != "good {{ 6 * 7 }} days" {
 		t.Errorf("the role and its hook have made %v", data)
 	}
 	o.awaitOutput(`"Greeting has run","name":"hello","succeeded":true`)
