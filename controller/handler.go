@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -109,7 +110,7 @@ func (o *Options) program() (string, error) {
 }
 
 // before calls the watch's hooks Before and Vars for the run of s, and returns the extra vars
-// that they add.
+// that they add. From then on, those that the watch calls secret are masked.
 func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, error) {
 	hooks := r.watch.Hooks
 	if hooks.Before != nil {
@@ -134,6 +135,9 @@ func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, erro
 		}
 		return utiljson.Unmarshal(text, &vars)
 	})
+	for _, path := range r.watch.SecretVars {
+		s.mask.Add(ctx, valuesAt(nil, vars, strings.Split(path, "."))...)
+	}
 	return vars, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func hooked(hooks watches.Hooks, timeout time.Duration) (*reconciler, *scope) {
@@ -119,17 +120,19 @@ func TestHooks_AfterACheck(t *testing.T) {
 	}
 }
 
-// Variables from a hook are copies.
+// Variables from a hook are copies, and masked if the watch names them.
 func TestHooks_Vars(t *testing.T) {
 	t.Parallel()
-	kept := map[string]any{"size": 2, "list": []string{"a"}}
+	kept := map[string]any{"size": 2, "list": []string{"a"}, "db": map[string]any{"password": "swordfish"}}
 	r, s := hooked(watches.Hooks{Vars: func(context.Context, *unstructured.Unstructured) (map[string]any, error) { return kept, nil }}, 0)
+	r.watch.SecretVars = []string{"db.password"}
 	got, err := r.before(t.Context(), s)
 	kept["size"] = 3
-	want := map[string]any{"size": int64(2), "list": []any{"a"}}
+	want := map[string]any{"size": int64(2), "list": []any{"a"}, "db": map[string]any{"password": "swordfish"}}
 	if err != nil || !cmp.Equal(want, got) {
 		t.Errorf("%v, %v", err, cmp.Diff(want, got))
 	}
+	must.Be(t, "masked", redact.Replacement, s.mask.Mask("swordfish"))
 	kept["no"] = func() {}
 	if _, err := r.before(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the hook Vars of the watch of demo.example.com/v1, Kind=Cup: its variables are not valid JSON") {
 		t.Errorf("a function as variable: %v", err)
