@@ -53,7 +53,7 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	exit.Started = time.Now()
 	code, said := req.Content.Function.call(ctx, reports)
 	exit.Code, exit.Finished = code, time.Now()
-	// A function with exit code 0 has done all its work, even if its context ended.
+	// A function with exit code 0 has done all its work, even if its context ended, unless its reports came too late.
 	exit.Stopped = ctx.Err() != nil && code != 0
 	err = reports.Close()
 	if said != "" {
@@ -62,6 +62,7 @@ func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobeven
 	req.reports.exit = exit
 	close(done)
 	summary := <-summaries
+	exit.Stopped = exit.Stopped || req.reports.unanswered && ctx.Err() != nil
 	if err = errors.Join(err, supervise.WriteExit(filepath.Join(req.Dir, endRecord), exit)); err != nil {
 		// The function was called: an error would have it called again.
 		req.reports.warn(fmt.Sprintf("not all files about the end of the run could be written: %v", err))

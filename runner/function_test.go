@@ -105,24 +105,30 @@ func TestFunction_FillsTheDisk(t *testing.T) {
 }
 
 // Run returns only when the code has returned. If the code of a stopped run fails, the error is the cause of the stop; if
-// it succeeds, the result counts.
+// it succeeds, the result counts, unless what it has reported had no effect.
 func TestFunction_Stopped(t *testing.T) {
 	t.Parallel()
 	r := New(Options{})
 	defer r.Close()
-	for _, code := range []int{1, 0} {
+	for _, tt := range []struct {
+		code    int
+		report  string
+		stopped bool
+	}{{code: 1, stopped: true}, {code: 0}, {code: 0, report: `{"type":"status","patch":{"cups":3}}` + "\n", stopped: true}} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("its time is over")
 		returned := false
-		req := functionRun(t, func(ctx context.Context, _ io.Writer) int {
+		req := functionRun(t, func(ctx context.Context, reports io.Writer) int {
 			cancel(cause)
 			<-ctx.Done()
 			returned = true
-			return code
+			fmt.Fprint(reports, tt.report)
+			return tt.code
 		})
+		req.Call = func(ctx context.Context, _ string, _ []byte) error { return ctx.Err() }
 		_, err := r.Run(ctx, req)
-		if want := code != 0; !returned || errors.Is(err, cause) != want {
-			t.Errorf("code %d: returned %v, %v", code, returned, err)
+		if !returned || errors.Is(err, cause) != tt.stopped {
+			t.Errorf("%+v: returned %v, %v", tt, returned, err)
 		}
 	}
 }

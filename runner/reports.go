@@ -55,7 +55,7 @@ type Reported struct {
 	function bool
 	// last is the last line of its stderr.
 	last string
-	// unanswered is true if a report asked for something that [Request].Call was not there to do.
+	// unanswered is true if a report asked for something that [Request].Call was not there to do, or had no more time for.
 	unanswered bool
 	// exit is set when nothing is left of the run.
 	exit supervise.Exit
@@ -260,6 +260,7 @@ func (t *translation) call(name string, r report.Report) {
 		return
 	}
 	if err := t.req.Call(t.ctx, name, r.Body); err != nil {
+		t.unanswered = t.unanswered || t.ctx.Err() != nil
 		t.warn(fmt.Sprintf("the report in line %d (%s) has no effect: %v", r.Line, r.Type, err))
 	}
 }
