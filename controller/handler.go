@@ -113,6 +113,8 @@ func (o *Options) program() (string, error) {
 // that they add. From then on, those that the watch calls secret are masked.
 func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, error) {
 	hooks := r.watch.Hooks
+	s.life.waits() // hooks give no sign of life
+	defer s.life.sign()
 	if hooks.Before != nil {
 		if err := r.hook(ctx, "Before", func() error { return hooks.Before(ctx, s.object.DeepCopy()) }); err != nil {
 			return nil, err
@@ -148,7 +150,9 @@ func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Ru
 	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
 		return
 	}
-	ctx, life := r.lifetime(ctx, s.settings)
+	limits := s.settings
+	limits.idleTimeout = 0 // hooks give no sign of life
+	ctx, life := r.lifetime(ctx, limits)
 	defer life.end()
 	mask := s.mask
 	if mask == nil { // an earlier process began the run

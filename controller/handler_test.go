@@ -30,7 +30,7 @@ func hooked(hooks watches.Hooks, timeout time.Duration) (*reconciler, *scope) {
 	}
 	s := &scope{
 		object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(1)}}}, memory: &memory{},
-		mask: redact.New("tea", "n", "Cup", gvk.Group, "i", "u"), settings: settings{timeout: timeout},
+		mask: redact.New("tea", "n", "Cup", gvk.Group, "i", "u"), settings: settings{timeout: timeout}, life: &lifetime{},
 	}
 	return r, s
 }
@@ -98,6 +98,33 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 		s.hooked, run = true, status.Run{Result: status.Succeeded}
 		r.callAfterHook(t.Context(), s, &run)
 		if run.Result != status.Failed || run.Reason != status.ReasonHookFailed || !strings.Contains(run.Message, "it has taken 1m0s, its timeout") {
+			t.Errorf("%+v", run)
+		}
+	})
+}
+
+// Hooks give no sign of life, so the idle timeout does not end them. It counts again when the run begins.
+func TestHooks_HaveNoIdleTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		work := func(ctx context.Context, _ *unstructured.Unstructured) error {
+			time.Sleep(2 * time.Minute)
+			return ctx.Err()
+		}
+		r, s := hooked(watches.Hooks{Before: work, After: func(ctx context.Context, o *unstructured.Unstructured, _ watches.HookEnd) error { return work(ctx, o) }}, time.Hour)
+		s.settings.idleTimeout = time.Minute
+		ctx, life := r.lifetime(t.Context(), s.settings)
+		defer life.end()
+		s.life = life
+		if _, err := r.before(ctx, s); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrIdle) {
+			t.Errorf("a run without a sign of life has ended: %v", cause)
+		}
+		run := status.Run{Result: status.Succeeded}
+		if r.callAfterHook(t.Context(), s, &run); run.Result != status.Succeeded {
 			t.Errorf("%+v", run)
 		}
 	})

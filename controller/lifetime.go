@@ -115,8 +115,8 @@ func (l *lifetime) limitTo(d time.Duration) {
 	}
 }
 
-// waits suspends the idle timeout until the first sign of life, since a run as a Job may wait for a
-// node before it begins. The timeout limits this wait, and begun restarts it.
+// waits suspends the idle timeout until the next sign of life: hooks and calls give none, and a run as a Job may wait for a
+// node before it begins. The timeout limits this wait; for a Job, begun restarts it.
 func (l *lifetime) waits() {
 	if l.idle != nil {
 		l.idle.Stop()
