@@ -27,10 +27,11 @@ import (
 // queue, limits, retries, finalizer, status and history.
 //
 // Handle is called in a goroutine of its own, at the same time for different objects, but
-// never for the same one. nil means success, unless reports came after the end of ctx; any other error is a failure that is retried, but see
-// [Refuse] and [NotYet]. A panic is a failure of the run. ctx carries a logger. It ends at the
-// timeout of the watch, when the run is cancelled, and when the operator stops. Nothing can end
-// a handler that does not return then: its object and its place in the queue stay taken.
+// never for the same one. nil means success, unless reports came after the end of ctx; any other
+// error is a failure that is retried, but see [Refuse] and [NotYet]. A panic is a failure of the
+// run. ctx carries a logger. It ends at the timeout of the watch, when the run is cancelled, and
+// when the operator stops. Nothing can end a handler that does not return then: its object and
+// its place in the queue stay taken.
 type Handler interface {
 	Handle(ctx context.Context, run *Run) error
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller"
@@ -69,7 +71,8 @@ func LoadWatches(file string) ([]Watch, error) {
 type Options struct {
 	// Handlers are the Go code that watches name with the key handler, by these names.
 	Handlers map[string]Handler
-	// Namespaces restricts the objects to some namespaces; empty means all.
+	// Namespaces restricts the objects to some namespaces. If it is empty, or has an empty
+	// name, it means all.
 	Namespaces []string
 	// RunnerRoot is the directory for the files of runs; by default /tmp/ansible-operator/runner.
 	// Only one process may use it at a time.
@@ -98,6 +101,9 @@ func Add(mgr manager.Manager, opts Options, all ...Watch) error {
 	if len(all) == 0 {
 		return errors.New("rolewright: there are no watches to add")
 	}
+	if err := opts.check(); err != nil {
+		return fmt.Errorf("rolewright: %w", err)
+	}
 	s := &service{mgr: mgr, opts: opts, log: mgr.GetLogger().WithName("rolewright"), handlers: map[string]controller.Handler{}}
 	var problems []error
 	for _, w := range all {
@@ -120,6 +126,16 @@ func Add(mgr manager.Manager, opts Options, all ...Watch) error {
 	for _, r := range []manager.Runnable{s, (*afterwards)(s)} {
 		if err := mgr.Add(r); err != nil {
 			return fmt.Errorf("rolewright: add the watches to the manager: %w", err)
+		}
+	}
+	return nil
+}
+
+// check returns what is wrong with the options.
+func (o Options) check() error {
+	for _, name := range o.Namespaces {
+		if wrong := validation.IsDNS1123Label(name); name != metav1.NamespaceAll && len(wrong) > 0 {
+			return fmt.Errorf("%q in Options.Namespaces is not the name of a namespace: %s", name, strings.Join(wrong, "; "))
 		}
 	}
 	return nil

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -96,7 +98,10 @@ func (s *service) serve(ctx context.Context) error {
 // settings returns the defaults, changed by the options.
 func (s *service) settings() controller.Options {
 	o := assembly.Defaults()
-	o.Watches, o.Handlers, o.Namespaces, o.MaxConcurrentRuns = s.watched, s.handlers, s.opts.Namespaces, s.opts.MaxConcurrentRuns
+	o.Watches, o.Handlers, o.MaxConcurrentRuns = s.watched, s.handlers, s.opts.MaxConcurrentRuns
+	if !slices.Contains(s.opts.Namespaces, metav1.NamespaceAll) {
+		o.Namespaces = s.opts.Namespaces
+	}
 	if s.opts.RunnerRoot != "" {
 		o.RunnerRoot = s.opts.RunnerRoot
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +76,20 @@ func lastResult(t *testing.T, objects dynamic.ResourceInterface) string {
 	obj := must.Get(objects.Get(t.Context(), "it", metav1.GetOptions{}))(t)
 	result, _, _ := unstructured.NestedString(obj.Object, "status", "ansible", "lastRun", "result")
 	return result
+}
+
+// Namespaces as managers take them from WATCH_NAMESPACE: an empty name means all, and a list in one name is an error.
+func TestOptions_Namespaces(t *testing.T) {
+	t.Parallel()
+	for name, all := range map[string]bool{"": true, "a": false} {
+		s := &service{opts: Options{Namespaces: []string{name}}}
+		if got := s.settings().Namespaces; s.opts.check() != nil || (len(got) == 0) != all {
+			t.Errorf("%q: %q, %v", name, got, s.opts.check())
+		}
+	}
+	if err := Add(nil, Options{Namespaces: []string{"a,b"}}, Watch{}); err == nil || !strings.Contains(err.Error(), `"a,b" in Options.Namespaces is not the name of a namespace`) {
+		t.Error(err)
+	}
 }
 
 // A manager that stops waits for the run and for the record of its end; one after the other may serve watches.
