@@ -136,6 +136,10 @@ func TestLoadWatches_NamesTheWatch(t *testing.T) {
 	if err := loaded[0].check(known); err == nil || !strings.Contains(err.Error(), "watches.yaml:1: the watch of demo.example.com/v1, Kind=Cup has commands or conversions in webhooks") {
 		t.Errorf("webhooks: %v", err)
 	}
+	loaded[0].is.Webhooks.Conversion, loaded[0].is.Executor = nil, watches.ExecutorJob
+	if err := loaded[0].check(known); err == nil || !strings.Contains(err.Error(), "watches.yaml:1: the watch of demo.example.com/v1, Kind=Cup has executor: job") {
+		t.Errorf("runs as Jobs: %v", err)
+	}
 	must.Do(t, os.WriteFile(file, []byte("- version: v1\n  kind: Cup\n  role: /not/there\n"), 0o600))
 	if _, err := LoadWatches(file); err == nil || !strings.Contains(err.Error(), "watches.yaml:3:9: error: [0].role: ") {
 		t.Errorf("a role that is missing: %v", err)

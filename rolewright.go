@@ -149,6 +149,9 @@ func (w Watch) check(opts Options) error {
 	if w.is.Webhooks.NeedServer() {
 		return fmt.Errorf("%s has commands or conversions in webhooks, which only the command run serves: add webhooks to the manager yourself", w)
 	}
+	if w.is.Executor == watches.ExecutorJob {
+		return fmt.Errorf("%s has executor: job, and only the command run makes Jobs: remove the key", w)
+	}
 	if w.Hooks.Vars != nil && !w.is.Content.Ansible() {
 		return fmt.Errorf("%s: Hooks.Vars is for roles and playbooks; charts, commands and handlers get the whole object", w)
 	}
