@@ -80,7 +80,8 @@ type Options struct {
 	// AnsibleRunner is the program ansible-runner: a path, or a name that is looked up in PATH.
 	AnsibleRunner string
 	// ReconcilePeriod is the time from a run of an object to its next one, unless its watch or
-	// the object sets it: 10 hours by default, never if it is negative.
+	// the object sets it: 10 hours by default, never if it is negative. It does not apply to
+	// charts, whose default is a minute.
 	ReconcilePeriod time.Duration
 	// MaxConcurrentRuns limits how many runs of all kinds are in progress at a time; 0 derives the
 	// limit from the number of CPUs.
