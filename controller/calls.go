@@ -38,6 +38,8 @@ type calls struct {
 	events int
 	// wait is what the run has parked its object for; nil for nothing.
 	wait *status.Wait
+	// several is true once the run was told that its object is parked for more than one goal.
+	several bool
 	// promised is true once an adopted run was told that its object is parked. In fact, the next run parks it.
 	promised bool
 	// over is true once the time to wait is over.

@@ -77,8 +77,14 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 		return nil, badCall("%v", err)
 	}
 	met, detail, err := c.r.checkGoal(ctx, c.owner.Namespace, wait)
-	if err != nil || met {
-		return waitAnswer{Met: met}, err
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if met {
+		c.unpark(wait)
+		return waitAnswer{Met: true}, nil
 	}
 	if !call.Park || c.check {
 		return waitAnswer{Detail: detail}, nil
@@ -89,20 +95,30 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 			return nil, err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	// A time in the future means that the clock went back.
-	if c.before != nil && c.before.Same(wait) && !c.over && !c.before.Since.After(now) {
+	if c.before != nil && c.before.Same(wait) && !c.before.Since.After(now) {
 		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
 	}
 	if !now.Before(wait.Until) {
 		c.over = true
+		c.unpark(wait)
 		return waitAnswer{TimedOut: true, Detail: detail}, nil
 	}
 	if c.promised = c.adopted; !c.promised && c.wait == nil {
 		c.wait = &wait // only the first of several goals: the next run asks for the others
+	} else if !c.promised && !c.wait.Same(wait) {
+		c.several = true
 	}
 	return waitAnswer{Parked: true, Detail: detail}, nil
+}
+
+// unpark forgets a goal that a repeated task has found reached, or late. If the run was told to
+// wait for another one, too, the object stays parked, so that the next run asks for that one. c.mu
+// must be held.
+func (c *calls) unpark(goal status.Wait) {
+	if c.wait != nil && c.wait.Same(goal) && !c.several {
+		c.wait = nil
+	}
 }
 
 // recordable returns an error if the goal contains what has to be masked, since the status

@@ -130,6 +130,26 @@ func TestAskedAfter(t *testing.T) {
 	}
 }
 
+// A goal that is reached parks the object no longer, but only if it is the goal that the object was parked for, and the only
+// one.
+func TestCalls_Unpark(t *testing.T) {
+	t.Parallel()
+	reached, other := status.Wait{Name: "reached", Since: time.Unix(1, 0)}, status.Wait{Name: "other"}
+	for _, tt := range []struct {
+		name  string
+		calls *calls
+		want  *status.Wait
+	}{
+		{"the goal", &calls{wait: &reached}, nil},
+		{"another goal", &calls{wait: &other}, &other},
+		{"one of several goals", &calls{wait: &reached, several: true}, &reached},
+		{"none", &calls{}, nil},
+	} {
+		tt.calls.unpark(status.Wait{Name: "reached", Since: time.Unix(2, 0)})
+		must.Be(t, tt.name, tt.want, tt.calls.parked())
+	}
+}
+
 // A status that the process reads again is no proof of what its run has parked the object for.
 func TestProved_NotByAStatusReadAgain(t *testing.T) {
 	t.Parallel()
