@@ -28,7 +28,13 @@ func mismatch(want, have any, path string) string {
 		return ""
 	case []any:
 		list, ok := have.([]any)
-		if !ok || !allObjects(want) {
+		if !ok {
+			break
+		}
+		if !allObjects(want) {
+			if slices.EqualFunc(want, list, func(wanted, element any) bool { return mismatch(wanted, element, "") == "" }) {
+				return ""
+			}
 			break
 		}
 		for i, wanted := range want {
@@ -40,11 +46,7 @@ func mismatch(want, have any, path string) string {
 			}
 		}
 		return ""
-	case int64: // numbers of YAML and of the API server may differ in type
-		if f, ok := have.(float64); ok && f == float64(want) {
-			return ""
-		}
-	case float64:
+	case float64: // a number of YAML; the API server's may be an int64
 		if i, ok := have.(int64); ok && float64(i) == want {
 			return ""
 		}

@@ -24,7 +24,8 @@ import (
 
 func TestMismatch(t *testing.T) {
 	t.Parallel()
-	have := `{a: 1, b: {c: x, d: ""}, list: [{n: one, v: 1}, {n: two, v: 2}], args: [p, q]}`
+	have := decoded(t, `{a: 1, b: {c: x, d: ""}, list: [{n: one, v: 1}, {n: two, v: 2}], args: [p, q]}`)
+	have["ports"] = []any{int64(80), int64(443)} // whole numbers of the API server
 	for want, why := range map[string]string{
 		`{}`:                                "",
 		`{a: 1.0, b: {d: ""}}`:              "",
@@ -43,8 +44,11 @@ func TestMismatch(t *testing.T) {
 		`{list: [{n: two, w: null}]}`:       "",
 		`{list: [{n: two, v: null}]}`:       ".list: no element is as wanted[0]",
 		`{list: [{n: one}, {n: [{x: 1}]}]}`: ".list: no element is as wanted[1]",
+		`{ports: [80, 443]}`:                "",
+		`{ports: [80]}`:                     ".ports: wanted [80], it is [80 443]",
+		`{ports: [443, 80]}`:                ".ports: wanted [443 80], it is [80 443]",
 	} {
-		got := mismatch(decoded(t, want), decoded(t, have), "")
+		got := mismatch(decoded(t, want), have, "")
 		if why == "" && got != "" || !strings.HasPrefix(got, why) {
 			t.Errorf("want %s: got %q, want %q", want, got, why)
 		}
