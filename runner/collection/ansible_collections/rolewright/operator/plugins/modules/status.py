@@ -85,7 +85,6 @@ def main() -> None:
             "fields": {"type": "dict", "default": {}},
             "conditions": {"type": "list", "elements": "dict", "default": [], "options": CONDITION},
         },
-        required_one_of=[["fields", "conditions"]],
         supports_check_mode=True)
     wish = {"fields": module.params["fields"], "conditions": module.params["conditions"], "check": module.check_mode}
     answer = answer_or_fail(module, lambda run: run.call("status", wish))
