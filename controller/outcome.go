@@ -252,7 +252,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if sum.RequeueAfter == nil {
 		return
 	}
-	after, err := requeueAfter(sum.RequeueAfter.Period)
+	after, err := requeueAfter(*sum.RequeueAfter)
 	if err != nil {
 		said := fmt.Sprintf("task %q (%s)", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path)
 		if s.result.Command != nil {
@@ -286,7 +286,11 @@ func (r *reconciler) shown(s *scope, message string) string {
 }
 
 // requeueAfter reads the period of a requeue_after task.
-func requeueAfter(text string) (time.Duration, error) {
+func requeueAfter(asked jobevent.RequeueAfter) (time.Duration, error) {
+	if asked.Hidden {
+		return 0, errors.New("its time is hidden by no_log, so the normal period applies; take no_log off the task")
+	}
+	text := asked.Period
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		return 0, fmt.Errorf("unable to parse time input: %q is not a duration such as \"30s\" or \"5m\"; the normal period applies", clip(text))

@@ -282,3 +282,11 @@ func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
 		}
 	}
 }
+
+// A time that no_log hides is not ignored silently.
+func TestRequeueAfter_Hidden(t *testing.T) {
+	t.Parallel()
+	if _, err := requeueAfter(jobevent.RequeueAfter{Hidden: true}); err == nil || !strings.Contains(err.Error(), "take no_log off the task") {
+		t.Error(err)
+	}
+}

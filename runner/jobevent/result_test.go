@@ -70,6 +70,7 @@ func TestRequeueAfter(t *testing.T) {
 		"empty":                 {"requeue_after", "", `{"period":""}`, &RequeueAfter{}},
 		"null":                  {"requeue_after", "", `{"period":null}`, &RequeueAfter{}},
 		"none":                  {"requeue_after", "", `{}`, nil},
+		"no_log":                {"requeue_after", "", `{"censored":"the output has been hidden","changed":false}`, &RequeueAfter{Hidden: true}},
 		"a result of text":      {"requeue_after", "", `"5s"`, nil},
 		"control characters":    {"requeue_after", "", `{"period":"\u001b[0m5\u0000s\n"}`, &RequeueAfter{Period: "5s"}},
 		"a key in another case": {"requeue_after", "", `{"PERIOD":"5s"}`, nil},

@@ -114,6 +114,8 @@ func (f Failure) Hidden() bool { return f.Detail == hiddenDetail }
 type RequeueAfter struct {
 	// Period is the text that the module returned; the caller has to validate it.
 	Period string
+	// Hidden is true if the time is not known because the task has no_log.
+	Hidden bool
 	// Task is the task that made the request.
 	Task Task
 }
@@ -240,6 +242,8 @@ func (s *Summary) observeOK(d Data) {
 	}
 	if period, ok := requeuePeriod(d.Res); ok {
 		s.RequeueAfter = &RequeueAfter{Period: period, Task: s.task(d)}
+	} else if readResult(d.Res).noLog {
+		s.RequeueAfter = &RequeueAfter{Hidden: true, Task: s.task(d)}
 	}
 }
 
