@@ -217,7 +217,13 @@ func (d *dev) takeOver(ctx context.Context, c cluster, lost func()) (giveBack fu
 // loop runs the operator again and again, until ctx ends.
 func (d *dev) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := d.once(ctx); err != nil {
+		err := d.once(ctx)
+		if errors.Is(err, watches.ErrInvalid) {
+			if _, invalid := d.opts.loadWatches(logr.Discard()); invalid != nil {
+				continue // the file was saved while the operator started: once reports it, and waits for the next save
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}

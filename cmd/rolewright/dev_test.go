@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/filewatch"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -46,4 +48,34 @@ func TestDev_TakesWhatWatchesName(t *testing.T) {
 			t.Errorf("%s: %q, want %q", file, got, want)
 		}
 	}
+}
+
+// If watches.yaml is saved with an error while the operator starts, dev reports that and waits for the next save.
+func TestDev_BrokenWhileTheOperatorStarts(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	must.Do(t, os.WriteFile("reconcile.sh", []byte("#!/bin/sh\n"), 0o755))
+	must.Do(t, os.WriteFile("watches.yaml", []byte("- {group: demo.example.com, version: v1, kind: Page, command: [./reconcile.sh]}\n"), 0o644))
+	must.Do(t, os.WriteFile("root", nil, 0o644)) // where a directory is needed, so that dev writes a problem before the operator starts
+	ctx, cancel := context.WithCancel(t.Context())
+	var problems []string
+	d := &dev{opts: &devOptions{}, watcher: must.Get(filewatch.New(dir))(t)}
+	t.Cleanup(func() { _ = d.watcher.Close() })
+	d.console = console.New(writes(func(line string) {
+		if problems = append(problems, line); len(problems) == 1 {
+			must.Do(t, os.WriteFile("watches.yaml", []byte("- {kind: Page}\n"), 0o644))
+		} else if strings.Contains(line, "watches file is invalid") {
+			cancel()
+		}
+	}), false, time.Now)
+	d.opts.watchesFile, d.opts.runnerRoot = "watches.yaml", filepath.Join(dir, "root")
+	must.Do(t, d.loop(ctx))
+}
+
+// writes is a writer that calls a function.
+type writes func(string)
+
+func (w writes) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
 }
