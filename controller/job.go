@@ -201,6 +201,24 @@ func (r *reconciler) endJobRuns(ctx context.Context, s *scope, lost status.Activ
 	return after(s.memory.leftPause), nil
 }
 
+// endUnneeded ends an earlier process's run as a Job of a deleted object that gets no finalizer run: settleLost does not see
+// that object. With the annotation orphan it does not wait for the Pod, whose node may be dead.
+func (r *reconciler) endUnneeded(ctx context.Context, s *scope) (phaseResult, error) {
+	jobs, ok := r.opts.Runner.(JobRunner)
+	if !ok || s.memory.lost == nil && s.memory.left == "" && len(r.unclaimed(ctx, s)) == 0 {
+		return nextPhase, nil
+	}
+	if s.settings.orphan {
+		_, err := jobs.EndJobRuns(ctx, s.uid())
+		return nextPhase, err
+	}
+	var lost status.Active
+	if s.memory.lost != nil {
+		lost = *s.memory.lost
+	}
+	return r.endJobRuns(ctx, s, lost)
+}
+
 // forgetRun removes from the cluster what is left of a run whose end is recorded.
 func (r *reconciler) forgetRun(id, uid string) {
 	if jobs, ok := r.opts.Runner.(JobRunner); ok {

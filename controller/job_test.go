@@ -234,11 +234,16 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 // its object has no place, and the status says what is left.
 func TestLost_RunAsAJobThatCannotBeAdopted(t *testing.T) {
 	t.Parallel()
-	for _, executor := range []watches.Executor{watches.ExecutorJob, ""} {
+	for _, tt := range []struct {
+		executor watches.Executor
+		prune    bool // it has no finalizer run
+	}{{watches.ExecutorJob, false}, {"", false}, {watches.ExecutorJob, true}} {
 		cfg, c, w, obj := objectOfJobs(t)
-		w.Executor, w.MaxConcurrentReconciles = executor, 1
-		withFinalizer(&w)
-		obj.SetFinalizers([]string{w.Finalizer.Name})
+		w.Executor, w.MaxConcurrentReconciles = tt.executor, 1
+		if w.PruneOnDelete = tt.prune; !tt.prune {
+			withFinalizer(&w)
+		}
+		obj.SetFinalizers((&reconciler{watch: w}).finalizers())
 		must.Do(t, c.Update(t.Context(), obj))
 		lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
 		obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
@@ -302,6 +307,26 @@ func TestLost_RunAsAJobThatNoStatusNames(t *testing.T) {
 		start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
 		eventually(t, "the object is run", func() bool { return exec.count() == 1 })
 	}
+}
+
+// The annotation orphan lets an object go although the node of its run is dead. The run is to end all the same.
+func TestLost_RunAsAJobOfAnOrphan(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
+	withFinalizer(&w)
+	obj.SetFinalizers([]string{w.Finalizer.Name})
+	obj.SetAnnotations(map[string]string{ownPrefix + "orphan": "true"})
+	must.Do(t, c.Update(t.Context(), obj))
+	must.Do(t, c.Delete(t.Context(), obj))
+	var ended atomic.Bool
+	start(t, cfg, &fakeExecutor{unclaimed: newUID(), left: func() string {
+		ended.Store(true)
+		return "its Pod, on a dead node"
+	}}, Options{Watches: []watches.Watch{w}})
+	eventually(t, "the object goes", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+	})
+	must.Be(t, "the run is to end", true, ended.Load())
 }
 
 // The time of a run counts from its beginning in its Pod, whichever process saw that. The idle time counts even before

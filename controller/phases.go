@@ -44,6 +44,12 @@ func after(d time.Duration) phaseResult { return phaseResult(max(d, 0)) }
 // checkFinalizer ends the reconcile of a deleted object that does not wait for this operator. It removes
 // the finalizer if the finalizer run has already succeeded, or none is needed.
 func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (phaseResult, error) {
+	none := s.memory.finalized || !r.hasFinalizer(s.object)
+	if none || s.settings.orphan {
+		if then, err := r.endUnneeded(ctx, s); then != nextPhase || err != nil {
+			return then, err
+		}
+	}
 	if !r.hasOurFinalizer(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
 		return finished, nil
@@ -53,7 +59,7 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (phaseResult,
 			"what the finalizer would have removed stays")
 		return r.removeFinalizer(ctx, s)
 	}
-	if s.memory.finalized || !r.hasFinalizer(s.object) {
+	if none {
 		if now := r.now(); s.settings.holdsDeletion(now) {
 			s.plan = plan{held: causeDeleted}
 			err := r.reportHeldRun(ctx, s, now)
