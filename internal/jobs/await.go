@@ -142,7 +142,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	case isClosed(w.req.JobRun.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
 		w.why = fmt.Errorf("%w: its Pod has not started, or the node of the Pod does not respond", runner.ErrHandedOver)
 		return true, nil
-	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
+	case pod == nil && w.gone(ctx, job), pod != nil && (over(pod) || forced(pod)):
 		if pod == nil && w.last != nil && disruption(w.last) != nil {
 			pod = w.last // it says why it ended
 		}

@@ -347,3 +347,28 @@ func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
 		}
 	})
 }
+
+// Who deletes a Pod with --force says that its node is gone. The Job controller keeps the Pod, for which the run must not
+// wait.
+func TestAwait_EndsWithAPodThatIsDeletedByForce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		pod := r.podOf(req.ID)
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(0))
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		close(begun)
+		go func() {
+			_, _, lost := r.await(t.Context(), req, &remote.Session{Started: begun})
+			ended <- lost
+		}()
+		time.Sleep(time.Minute)
+		if len(ended) == 0 {
+			t.Error("the run is waited for")
+			gone()
+		}
+		if lost := <-ended; !errors.Is(lost, runner.ErrCluster) {
+			t.Errorf("the run ends with %v", lost)
+		}
+	})
+}

@@ -69,6 +69,13 @@ func silent(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > patience // the timestamp is the end of its grace period
 }
 
+// forced reports whether a Pod was deleted with --force: its run is not to be waited for. The finalizer of the Job
+// controller keeps such a Pod until its Job is deleted.
+func forced(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
+}
+
 // over reports whether the run has ended in the Pod. Containers that a webhook has added may go on.
 func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded ||
@@ -121,7 +128,7 @@ func endOf(pod *corev1.Pod, job *batchv1.Job) (what string, memory bool) {
 	switch {
 	case len(parts) > 0:
 		return strings.Join(parts, "; "), memory
-	case pod == nil:
+	case pod == nil, pod.DeletionTimestamp != nil:
 		return "its Job or its Pod was deleted", false
 	}
 	return "its Pod has ended", memory
