@@ -233,7 +233,7 @@ func (r *Runner) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session
 	switch {
 	case memory:
 		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
-	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
+	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil && pod.DeletionTimestamp == nil:
 		return fmt.Errorf("%w: %s", runner.ErrPod, what)
 	case pod != nil && isClosed(session.Started) && endedAlone(pod, session.Heard()):
 		return fmt.Errorf("%w: %s", runner.ErrPodEnded, what)

@@ -156,6 +156,15 @@ func TestLost_OfAPodThatEndsByItself(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)
 			}
 		}
+		waiting := &remote.Session{Started: make(chan struct{})}
+		for want, pod := range map[error]*corev1.Pod{
+			runner.ErrPod:     killed,
+			runner.ErrCluster: ended(func(pod *corev1.Pod, _ *corev1.ContainerStateTerminated) { pod.DeletionTimestamp = new(metav1.Now()) }),
+		} {
+			if err := r.lost(pod, nil, waiting); !errors.Is(err, want) {
+				t.Errorf("of a run that has not begun: %v, want %v", err, want)
+			}
+		}
 		time.Sleep(time.Minute)
 		if err := r.lost(ended(func(*corev1.Pod, *corev1.ContainerStateTerminated) {}), nil, session); !errors.Is(err, runner.ErrCluster) {
 			t.Errorf("of one that was not heard of for a minute: %v", err)
