@@ -284,6 +284,8 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		// It has not got the answer that everything was received.
 	case s.over:
 		err = errOver
+	case start && s.pod == "" && s.adopted && (s.have > 0 || s.reports > 0):
+		err = errOtherPod // the Pod that has sent these started the run, and asks for that only once
 	case start && s.pod == "":
 		s.pod = pod
 		close(s.Started)

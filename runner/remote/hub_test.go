@@ -132,6 +132,23 @@ func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
 	}
 }
 
+// If an earlier operator has received events of the run, its Pod has begun. Another Pod of the Job, as a queue makes it when
+// it resumes a Job, must not start the run once more: the events of both would be mixed.
+func TestHub_StartsAnAdoptedRunOnce(t *testing.T) {
+	t.Parallel()
+	req := newRequest(t, "")
+	req.JobRun.Adopted, req.Files = true, nil
+	must.Do(t, runner.CreateMirror(req))
+	must.Do(t, os.WriteFile(filepath.Join(req.Dir, "artifacts", req.ID, "job_events", "1-a.json"), []byte("{}"), 0o600))
+	hub := NewHub(unknown)
+	t.Cleanup(must.Get(hub.Admit(req, ""))(t).Close)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, startPath+"?pod=b", nil)
+	r.Header.Set("Authorization", "Bearer "+req.JobRun.Token)
+	answer := httptest.NewRecorder()
+	hub.ServeHTTP(answer, r)
+	must.Be(t, "answer", http.StatusConflict, answer.Code)
+}
+
 // There may be thousands of runs in Pods, but a user may have only about a hundred inotify instances.
 func TestMirrored_TakesNoInotifyInstance(t *testing.T) {
 	hub := NewHub(unknown)
