@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -117,7 +118,16 @@ func (r *Runner) begin(ctx context.Context, req runner.Request) error {
 		clean()
 		return fmt.Errorf("create the Secret of the run: %w", refusedWith(err, r.opts.Namespace))
 	}
-	made, err := r.opts.Client.BatchV1().Jobs(r.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	jobs := r.opts.Client.BatchV1().Jobs(r.opts.Namespace)
+	made, err := jobs.Create(ctx, job, metav1.CreateOptions{})
+	if isUnknown(err) && ctx.Err() == nil {
+		switch is, lookErr := jobs.Get(ctx, req.ID, metav1.GetOptions{}); {
+		case lookErr == nil:
+			made, err = is, nil
+		case isUnknown(lookErr):
+			return nil // await finds out; a run that has begun must not count as not started
+		}
+	}
 	if err != nil {
 		clean()
 		return fmt.Errorf("create the Job of the run: %w", refusedWith(err, r.opts.Namespace))
@@ -127,6 +137,12 @@ func (r *Runner) begin(ctx context.Context, req runner.Request) error {
 		r.opts.Log.V(1).Info("The Secret of a run cannot get its Job as owner; the operator removes the Secret", "secret", req.ID, "error", err.Error())
 	}
 	return nil
+}
+
+// isUnknown reports whether a request may have had its effect although it has failed with err.
+func isUnknown(err error) bool {
+	var is apierrors.APIStatus
+	return err != nil && (!errors.As(err, &is) || is.Status().Code >= http.StatusInternalServerError)
 }
 
 // earlier returns the IDs of the other runs of the object that have a Job, or a Pod that has not ended: after its Job was

@@ -40,6 +40,38 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	}
 }
 
+// If the answer to the creation of a Job is lost, the run may have begun: it is followed if the Job is there, or if that
+// cannot be found out now.
+func TestBegin_WithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("http2: client connection lost")
+	for name, tt := range map[string]struct {
+		made    bool
+		lookErr error
+		want    error
+	}{
+		"it is made":          {true, nil, nil},
+		"it is not made":      {false, nil, lost},
+		"that cannot be seen": {true, lost, nil},
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("create", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if create, ok := a.(clienttesting.CreateAction); ok && tt.made {
+				must.Do(t, client.Tracker().Create(batchv1.SchemeGroupVersion.WithResource("jobs"), create.GetObject(), "system"))
+			}
+			return true, nil, lost
+		})
+		client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { return tt.lookErr != nil, nil, tt.lookErr })
+		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		err := r.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", JobRun: &runner.JobRun{Subject: "uid"}})
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: the run begins with %v, want %v", name, err, tt.want)
+		}
+		left := must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t)
+		must.Be(t, name+": its Secret is kept", tt.want == nil, len(left.Items) == 1)
+	}
+}
+
 // The operator is told to end while it takes over a run. The run goes on and must not count as ended. The test tries this
 // twenty times, because select once chose at random between two channels that were both ready.
 func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
