@@ -82,8 +82,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if met {
-		c.unpark(wait)
+	if met { // an earlier task that was told "parked" may have left things undone: the object runs once more
 		return waitAnswer{Met: true}, nil
 	}
 	if !call.Park || c.check {
@@ -112,9 +111,8 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	return waitAnswer{Parked: true, Detail: detail}, nil
 }
 
-// unpark forgets a goal that a repeated task has found reached, or late. If the run was told to
-// wait for another one, too, the object stays parked, so that the next run asks for that one. c.mu
-// must be held.
+// unpark forgets a goal whose time is over. If the run was told to wait for another one, too, the
+// object stays parked, so that the next run asks for that one. c.mu must be held.
 func (c *calls) unpark(goal status.Wait) {
 	if c.wait != nil && c.wait.Same(goal) && !c.several {
 		c.wait = nil

@@ -130,8 +130,8 @@ func TestAskedAfter(t *testing.T) {
 	}
 }
 
-// A goal that is reached parks the object no longer, but only if it is the goal that the object was parked for, and the only
-// one.
+// A goal whose time is over parks the object no longer, but only if it is the goal that the object was parked for, and the
+// only one.
 func TestCalls_Unpark(t *testing.T) {
 	t.Parallel()
 	reached, other := status.Wait{Name: "reached", Since: time.Unix(1, 0)}, status.Wait{Name: "other"}

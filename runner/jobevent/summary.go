@@ -242,7 +242,7 @@ func (s *Summary) observeOK(d Data) {
 	}
 	if period, ok := requeuePeriod(d.Res); ok {
 		s.RequeueAfter = &RequeueAfter{Period: period, Task: s.task(d)}
-	} else if readResult(d.Res).noLog {
+	} else if s.RequeueAfter == nil && readResult(d.Res).noLog {
 		s.RequeueAfter = &RequeueAfter{Hidden: true, Task: s.task(d)}
 	}
 }
