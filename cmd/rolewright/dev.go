@@ -70,7 +70,7 @@ WATCH_NAMESPACE. Or stop the deployed operator first.`,
 		Example: `  rolewright dev
   rolewright dev --allow-remote --take-over
   WATCH_NAMESPACE=mine rolewright dev --allow-remote --no-apply`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needWatches(o.watchesFile); err != nil {
 				return err

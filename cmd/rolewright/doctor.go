@@ -70,7 +70,7 @@ findings, a list of objects with check, state, found and remedy.`,
 		Example: `  rolewright doctor
   rolewright doctor --as system:serviceaccount:caches:controller-manager --leader-elect
   rolewright doctor --offline --executor=warm -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},

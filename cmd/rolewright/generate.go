@@ -102,7 +102,7 @@ Paths, environment variables and defaults count as they do for "run".`,
 		Example: `  rolewright generate rbac --output config/rbac/role.yaml
   rolewright generate rbac --strict --offline
   rolewright generate rbac --namespace caches --scan=false --api-calls calls.jsonl`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -39,7 +39,7 @@ watches.yaml has "executor: job".
 Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, replace
 the generated ones.`,
 		Example: "  kubectl kustomize config/default | rolewright generate chart",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, stream, err := versionAndManifests(version, cmd.InOrStdin())
 			if err != nil {
@@ -88,7 +88,7 @@ ClusterServiceVersion. The bundle is written to bundle/, and bundle.Dockerfile b
 its image. bundle/manifests/ is replaced; other files in bundle/, such as
 metadata/dependencies.yaml, are kept.`,
 		Example: "  kubectl kustomize config/manifests | rolewright generate bundle --version 0.2.0 --image REGISTRY/cache-operator:v0.2.0",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, stream, err := versionAndManifests(version, cmd.InOrStdin())
 			if err != nil {
@@ -133,7 +133,7 @@ func newGenerateAlertsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "alerts",
 		Short: "Print manifests to scrape the operator's metrics, and its alerts",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
 				p, err := scaffold.Read(".")

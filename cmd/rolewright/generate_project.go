@@ -46,7 +46,7 @@ config/crd, the permissions lack it, and the exit code is 1, too. A CRD of anoth
 operator can be in config/crd/external, where it is read but not installed.`,
 		Example: `  rolewright generate manifests
   rolewright generate manifests --check`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	cmd.Flags().StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")

@@ -46,7 +46,7 @@ The resources of kinds are those of the CustomResourceDefinitions in --crd-dir a
 Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`,
 		Example: `  rolewright generate webhooks | kubectl apply -f -
   rolewright generate webhooks --namespace caches --output config/webhooks/policies.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -42,7 +42,12 @@ to Rolewright, and nothing else changes.`,
 		Example: `  rolewright init --domain example.com --name cache-operator
   rolewright init --domain example.com --plugins helm
   rolewright init --from-operator-sdk`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return fmt.Errorf("unexpected argument %q: init makes the project in the current directory; make a directory, change to it, and call init there", args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.start(cmd)
 			if adopt {

@@ -52,7 +52,7 @@ workflow commands that annotate a pull request; it is the default if GITHUB_ACTI
 true.`,
 		Example: `  rolewright lint
   rolewright lint -o sarif > rolewright.sarif`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("output") && os.Getenv("GITHUB_ACTIONS") == "true" {
 				o.output = outputGitHub

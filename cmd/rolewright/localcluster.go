@@ -59,7 +59,7 @@ func (o *localClusterOptions) upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start an API server in the background, and print the line that sets KUBECONFIG",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.up(cmd) },
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print it: text, the line for a shell, or json, an object with the key kubeconfig.")
@@ -71,7 +71,7 @@ func (o *localClusterOptions) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "Stop the API server that \"cluster up\" started",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.down(cmd) },
 	}
 }
@@ -96,7 +96,7 @@ func (o *localClusterOptions) serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "serve",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return explainPrograms(localcluster.Background{Dir: o.dir}.Serve(cmd.Context(), localcluster.Options{Download: o.download}))
 		},

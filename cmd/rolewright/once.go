@@ -64,7 +64,7 @@ reason, message, exitCode (of ansible-runner, -1 if that is not known), started,
 finished, counts, failedTask, warnings and directory.`,
 		Example: `  rolewright once -f config/samples/cache_v1_memcached.yaml --check --diff
   kubectl get memcached a -o yaml | rolewright once -f - -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.settle(cmd.Flags().Changed)
 			if err := o.completeAsDeployed(cmd.Flags()); err != nil {

@@ -58,6 +58,7 @@ func TestMissing_IsSaid(t *testing.T) {
 		"explain":                       "give the ID of a rule, such as RW103",
 		"migrate simulate":              "give the directory with the artifacts",
 		"replay":                        "give the ID of a run",
+		"init op":                       `unexpected argument "op": init makes the project in the current directory`,
 		"completion bsh":                `unknown command "bsh" for "rolewright completion"; did you mean "bash"?`,
 		"generate sample":               "add one with \"rolewright create api\"",
 		"generate argspec":              "there are no roles in roles/",

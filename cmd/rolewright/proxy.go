@@ -42,7 +42,7 @@ func newProxyCommand() *cobra.Command {
 			"serve until a signal stops it.",
 		Example: "  rolewright proxy --owner Memcached/sample --kubeconfig /tmp/sample.kubeconfig &\n" +
 			"  K8S_AUTH_KUBECONFIG=/tmp/sample.kubeconfig ansible-playbook try.yml",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.completeLog(cmd.Flags()); err != nil {
 				return usage(err)

@@ -72,7 +72,7 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 		{"file that exists", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=" + existing}, existing + " exists; name another file, or remove it"},
 		{"directory that does not exist", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=/nowhere/kubeconfig"}, "--kubeconfig: open /nowhere/kubeconfig: no such file or directory"},
 		{"port in use", exitFailed, []string{"--owner=Widget/it", "--proxy-port=" + port}, "choose another port with --proxy-port"},
-		{"argument", exitUsage, []string{"Widget/it"}, `unknown command "Widget/it"`},
+		{"argument", exitUsage, []string{"Widget/it"}, `unexpected argument "Widget/it"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -88,7 +88,7 @@ func newVersionCommand(program string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version.Read()
 			if output == outputJSON {
@@ -126,6 +126,14 @@ func explainArgument(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%w; did you mean %q?", err, near[0])
 	}
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
+}
+
+// noArguments refuses arguments of a command that has no subcommands.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q; see %q", args[0], cmd.CommandPath()+" --help")
 }
 
 // oneArgument accepts exactly one argument. missing is the error if there is none.

@@ -186,7 +186,7 @@ func ownImage(client kubernetes.Interface, namespace string) (string, error) {
 func newJobRunCommand() *cobra.Command {
 	var input, program string
 	cmd := &cobra.Command{
-		Use: jobs.CommandName, Short: "Make the run of a Pod", Hidden: true, Args: cobra.NoArgs,
+		Use: jobs.CommandName, Short: "Make the run of a Pod", Hidden: true, Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			say := func(text string) { fmt.Fprintln(cmd.OutOrStdout(), text) }
 			options := runner.Options{Path: program}

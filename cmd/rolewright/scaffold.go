@@ -71,7 +71,7 @@ chart, or if it has no finalizer and --finalizer is given.`,
   rolewright create api --group web --version v1 --kind Site --role site --finalizer
   rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped
   rolewright create api --group shop --version v1 --helm-chart ../charts/shop`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd)
 		},
@@ -244,7 +244,7 @@ choices, a tighter limit) are listed, and nothing is written, except with
 --allow-breaking.`,
 		Example: `  rolewright generate crd
   rolewright generate crd --check`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd)
 		},
@@ -358,7 +358,7 @@ func newGenerateSampleCommand() *cobra.Command {
 defaults: options have their defaults, and required options a value that the schema
 allows.`,
 		Example: "  rolewright generate sample > config/samples/cache_v1_memcached.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			definitions, notes, err := readDefinitions(watchesFile, from)
 			if err != nil {

@@ -44,7 +44,7 @@ from config/manager/manager.yaml. An object of the cluster can be read from stan
 input.`,
 		Example: `  rolewright template -f config/samples/cache_v1_memcached.yaml
   kubectl get memcached a -o yaml | rolewright template -f - -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.logEvents = "Nothing"
 			if err := o.completeAsDeployed(cmd.Flags()); err != nil {

@@ -39,7 +39,7 @@ do to objects what you can do. See "rolewright get runs --help" for how the oper
 found.`,
 		Example: `  rolewright ui --operator-namespace operators -A
   rolewright ui --server http://127.0.0.1:6791 -n default --port 8080`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
 				return usage(fmt.Errorf("--port %d is not a port: give 1 to 65535, or 0 for one that is free", port))
