@@ -80,8 +80,6 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if met { // an earlier task that was told "parked" may have left things undone: the object runs once more
 		return waitAnswer{Met: true}, nil
 	}
@@ -94,6 +92,8 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 			return nil, err
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	// A time in the future means that the clock went back.
 	if c.before != nil && c.before.Same(wait) && !c.before.Since.After(now) {
 		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))

@@ -150,10 +150,9 @@ func (r *reconciler) callAfterHook(ctx context.Context, s *scope, run *status.Ru
 	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
 		return
 	}
-	limits := s.settings
-	limits.idleTimeout = 0 // hooks give no sign of life
-	ctx, life := r.lifetime(ctx, limits)
+	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
+	life.waits() // hooks give no sign of life
 	mask := s.mask
 	if mask == nil { // an earlier process began the run
 		mask = r.newMasker(ctx, s)

@@ -73,6 +73,10 @@ func (r *reconciler) prune(ctx context.Context, s *scope) (sure bool, err error)
 		}
 		for _, ns := range namespaces {
 			deleted, err := r.pruneResource(ctx, res, ns, owner)
+			if apierrors.IsNotFound(err) { // discovery is older than the end of the kind, or the API server has just started
+				sure = false
+				break
+			}
 			if err != nil {
 				return false, fmt.Errorf("delete the %s of %s: %w; grant the operator list and delete on them, or take the finalizer %s off",
 					res.GroupResource(), s.key, err, pruneFinalizer)

@@ -155,7 +155,7 @@ func watchedNamespace(namespace string) error {
 	if namespace == "" || len(watched) == 0 || slices.Contains(watched, namespace) {
 		return nil
 	}
-	return fmt.Errorf("no watch runs objects in namespace %s: %s is %s", namespace, envWatchNamespace, strings.Join(watched, ", "))
+	return fmt.Errorf("no watch runs objects in namespace %s: %s is %s; if the operator has another value, set that", namespace, envWatchNamespace, strings.Join(watched, ", "))
 }
 
 // kindOf returns the watches of a kind, given in any case as KIND or KIND.GROUP.

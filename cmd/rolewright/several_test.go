@@ -76,7 +76,7 @@ func TestExplain_ObjectOfNoWatch(t *testing.T) {
 		{"they match", "", `, "labels": {"tier": "gold"}`, "<nil>"},
 		{"its finalizer is left", "", `, "deletionTimestamp": "2026-05-06T18:00:00Z", "finalizers": ["g.test/end"]`, "<nil>"},
 		{"in a watched namespace", "b,c", `, "labels": {"tier": "gold"}`, "<nil>"},
-		{"in another namespace", "a,b", `, "labels": {"tier": "gold"}`, "no watch runs objects in namespace c: WATCH_NAMESPACE is a, b"},
+		{"in another namespace", "a,b", `, "labels": {"tier": "gold"}`, "no watch runs objects in namespace c: WATCH_NAMESPACE is a, b; if the operator has another value, set that"},
 	} {
 		t.Setenv(envWatchNamespace, tt.namespaces)
 		object = `{"apiVersion": "g.test/v1", "kind": "Tea", "metadata": {"name": "it", "namespace": "c"` + tt.metadata + `}}`

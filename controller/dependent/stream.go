@@ -338,7 +338,7 @@ func (s *stream) fail(err error) {
 	}
 	if !s.logged {
 		s.logged = true
-		log.Info("Objects cannot be listed or watched, so their changes start no runs until the API server answers")
+		log.Info("Objects cannot be listed or watched, so their changes start no runs; they are watched again once the cause of the error is gone")
 	}
 }
 
@@ -376,20 +376,17 @@ func (s *stream) deny(err error) {
 
 // why returns a text about why there is no watch.
 func (s *stream) why(err error) string {
+	where := ""
+	if s.namespace != "" {
+		where = " in namespace " + s.namespace
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return "the kind is not installed any more, and its objects count as missing"
 	case apierrors.IsForbidden(err):
-		return "the operator may not list and watch them" + s.where() + ", so their changes start no runs until it is allowed to"
+		return "the operator may not list and watch them" + where + ", so their changes start no runs until it is allowed to"
 	}
-	return "the API server refuses to list and watch them" + s.where() + ", so their changes start no runs"
-}
-
-func (s *stream) where() string {
-	if s.namespace == "" {
-		return ""
-	}
-	return " in namespace " + s.namespace
+	return "the API server refuses to list and watch them" + where + ", so their changes start no runs"
 }
 
 func (s *stream) covers(id types.NamespacedName) bool {

@@ -75,12 +75,11 @@ func TidyOnce(root string, given ...string) error {
 			defer lock.Close()
 			began[r], ended = info.ModTime(), append(ended, r)
 			errs = append(errs, stripAll(r, given)...)
+			continue
 		case len(objects) == 0 && (r == root || time.Since(info.ModTime()) > onceStarts):
 			errs = append(errs, rundir.Remove(r))
 		}
-		if _, keeps := began[r]; lock != nil && !keeps {
-			_ = lock.Close() // the process that has just made it may wait for the lock
-		}
+		_ = lock.Close() // of the own root, a nil file: an error. The process that has just made a root may wait for its lock.
 	}
 	slices.SortFunc(ended, func(a, b string) int { return began[b].Compare(began[a]) })
 	for _, r := range ended[min(onceKept-1, len(ended)):] {

@@ -323,6 +323,25 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	}
 }
 
+// endsWith checks that a run that has begun, and for which nothing is to be waited, ends with an error.
+func endsWith(t *testing.T, r *Runner, req runner.Request, gone func(), want error) {
+	t.Helper()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	close(begun)
+	go func() {
+		_, _, lost := r.await(t.Context(), req, &remote.Session{Started: begun})
+		ended <- lost
+	}()
+	time.Sleep(time.Minute)
+	if len(ended) == 0 {
+		t.Error("the run is waited for")
+		gone()
+	}
+	if lost := <-ended; !errors.Is(lost, want) {
+		t.Errorf("the run ends with %v", lost)
+	}
+}
+
 // A webhook may have added a container, such as vault-agent or istio-proxy. It goes on running after the container of the
 // run was killed.
 func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
@@ -331,20 +350,7 @@ func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
 		r, req, gone := aRun(t,
 			corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}},
 			corev1.ContainerStatus{Name: "vault-agent", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
-		begun, ended := make(chan struct{}), make(chan error, 1)
-		close(begun)
-		go func() {
-			_, _, lost := r.await(t.Context(), req, &remote.Session{Started: begun})
-			ended <- lost
-		}()
-		time.Sleep(time.Minute)
-		if len(ended) == 0 {
-			t.Error("the run is waited for")
-			gone()
-		}
-		if lost := <-ended; !errors.Is(lost, runner.ErrCut) {
-			t.Errorf("the run ends with %v", lost)
-		}
+		endsWith(t, r, req, gone, runner.ErrCut)
 	})
 }
 
@@ -356,19 +362,6 @@ func TestAwait_EndsWithAPodThatIsDeletedByForce(t *testing.T) {
 		r, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 		pod := r.podOf(req.ID)
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(0))
-		begun, ended := make(chan struct{}), make(chan error, 1)
-		close(begun)
-		go func() {
-			_, _, lost := r.await(t.Context(), req, &remote.Session{Started: begun})
-			ended <- lost
-		}()
-		time.Sleep(time.Minute)
-		if len(ended) == 0 {
-			t.Error("the run is waited for")
-			gone()
-		}
-		if lost := <-ended; !errors.Is(lost, runner.ErrCluster) {
-			t.Errorf("the run ends with %v", lost)
-		}
+		endsWith(t, r, req, gone, runner.ErrCluster)
 	})
 }

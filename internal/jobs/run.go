@@ -120,7 +120,8 @@ func (r *Runner) begin(ctx context.Context, req runner.Request) error {
 	}
 	jobs := r.opts.Client.BatchV1().Jobs(r.opts.Namespace)
 	made, err := jobs.Create(ctx, job, metav1.CreateOptions{})
-	if isUnknown(err) && ctx.Err() == nil {
+	// client-go repeats a request after some errors: then the Job of this ID is there already.
+	if (isUnknown(err) || apierrors.IsAlreadyExists(err)) && ctx.Err() == nil {
 		switch is, lookErr := jobs.Get(ctx, req.ID, metav1.GetOptions{}); {
 		case lookErr == nil:
 			made, err = is, nil

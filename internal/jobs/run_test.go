@@ -45,21 +45,24 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 func TestBegin_WithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("http2: client connection lost")
+	repeated := apierrors.NewAlreadyExists(batchv1.Resource("jobs"), "an-id")
 	for name, tt := range map[string]struct {
 		made    bool
+		err     error
 		lookErr error
 		want    error
 	}{
-		"it is made":          {true, nil, nil},
-		"it is not made":      {false, nil, lost},
-		"that cannot be seen": {true, lost, nil},
+		"it is made": {true, lost, nil, nil},
+		"it is made, and client-go has asked again": {true, repeated, nil, nil},
+		"it is not made":      {false, lost, nil, lost},
+		"that cannot be seen": {true, lost, lost, nil},
 	} {
 		client := fake.NewClientset()
 		client.PrependReactor("create", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if create, ok := a.(clienttesting.CreateAction); ok && tt.made {
 				must.Do(t, client.Tracker().Create(batchv1.SchemeGroupVersion.WithResource("jobs"), create.GetObject(), "system"))
 			}
-			return true, nil, lost
+			return true, nil, tt.err
 		})
 		client.PrependReactor("get", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { return tt.lookErr != nil, nil, tt.lookErr })
 		r := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})

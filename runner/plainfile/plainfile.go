@@ -1,6 +1,7 @@
 // Package plainfile opens, reads and replaces small files in directories into
-// which a playbook may have put links, pipes or devices: nothing blocks, no link
-// is followed, and files are written completely or not at all.
+// which a playbook may have put links, pipes or devices: none of them blocks, no
+// link is followed, and files are written completely or not at all. Opening waits
+// up to ten seconds for a file descriptor.
 //
 // It knows names and modes, and nothing of what the files are for.
 package plainfile
