@@ -208,15 +208,20 @@ func (r *reconciler) endUnneeded(ctx context.Context, s *scope) (phaseResult, er
 	if !ok || s.memory.lost == nil && s.memory.left == "" && len(r.unclaimed(ctx, s)) == 0 {
 		return nextPhase, nil
 	}
-	if s.settings.orphan {
-		_, err := jobs.EndJobRuns(ctx, s.uid())
-		return nextPhase, err
-	}
 	var lost status.Active
 	if s.memory.lost != nil {
 		lost = *s.memory.lost
 	}
-	return r.endJobRuns(ctx, s, lost)
+	then, err := nextPhase, error(nil)
+	if s.settings.orphan {
+		_, err = jobs.EndJobRuns(ctx, s.uid())
+	} else {
+		then, err = r.endJobRuns(ctx, s, lost)
+	}
+	if err == nil && then == nextPhase {
+		s.memory.lost = nil // nothing of it is left to look for, even if another finalizer keeps the object
+	}
+	return then, err
 }
 
 // forgetRun removes from the cluster what is left of a run whose end is recorded.

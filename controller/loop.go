@@ -82,12 +82,14 @@ func (s *scope) ownChange(generation int64) bool {
 	return m.ownObject != "" && m.last.Generation == generation && slices.Contains(s.parts, object) && among(s.changes(), fingerprint.OfObject)
 }
 
-// ownObject returns the digest of the object's inputs if the run that has just ended wrote its object; else, or if the object
-// cannot be read, it returns an empty string. Without it, a change by the run counts as a change by others.
+// ownObject returns the digest of the object's inputs if the run that has just ended wrote its object, but not its spec; else, or
+// if the object cannot be read, it returns an empty string. Without it, a change by the run counts as a change by others.
 func (r *reconciler) ownObject(ctx context.Context, s *scope) string {
-	if !s.progress.ownWrite() {
+	if !s.progress.ownWrite() || s.progress.ownSpec() > 0 {
 		return ""
 	}
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout) // the result has to be written in the same time
+	defer cancel()
 	obj := s.object.DeepCopy()
 	if err := r.readAgain(ctx, obj); err != nil {
 		s.log.V(1).Info("The object cannot be read after its run has written it", "error", err.Error())

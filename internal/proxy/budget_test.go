@@ -216,6 +216,7 @@ func TestBudget_ClientsWithoutATokenShareIt(t *testing.T) {
 	client := &http.Client{Transport: asOwner{trusting(t, p)}}
 	must.Be(t, "their room for requests is had", true, p.all.room.TryAcquire(maxHeldByRun))
 	must.Be(t, "their room for answers is had", true, p.all.answers.TryAcquire(maxHeldByRun))
+	must.Be(t, "their documents are those of all", true, p.anonymous(&http.Request{}).documents == p.all.documents)
 	// On a busy machine, a request may take longer than the proxy waits for it.
 	testenv.Eventually(t, "a large body to be refused", func(ctx context.Context) error {
 		code, text, err := send(ctx, client, http.MethodPost, p.URL()+"/api/v1/namespaces/ns/configmaps", configMapOf(large))

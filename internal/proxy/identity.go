@@ -127,7 +127,8 @@ func (p *Proxy) anonymous(r *http.Request) *session {
 	}
 	g.RunID = "anonymous"
 	s := newSession(g)
-	s.room, s.answers, s.marks, s.notices = p.all.room, p.all.answers, p.all.marks, p.all.notices // a session has one request
+	// A session has one request.
+	s.room, s.answers, s.marks, s.documents, s.notices = p.all.room, p.all.answers, p.all.marks, p.all.documents, p.all.notices
 	return s
 }
 
